@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from coterie.algorithms.base import Algorithm, Config, Draw, Law, Place, standard
-from coterie.algorithms.batches import axes, rows
+from coterie.algorithms.batches import axes, rows, stretch
 from coterie.algorithms.inbox import Inbox
 from coterie.algorithms.laws import Shared
 from coterie.drivers import agent
@@ -33,6 +33,8 @@ __all__ = ["LoopCarry", "Program", "Test"]
 SMALL = 16  # in networks up to this size every agent's own model is scored on the fly …
 JUDGES = 4  # … in larger ones only these, evenly spaced
 ON_THE_WAY = 0x0D17  # place of the key of an exchange's draws, behind the algorithm's own
+MANY = 1 << 20  # records from which a core measures one judged model after the other
+BLOCK = 1 << 26  # numbers of the records that an accelerator measures at once
 Held = tuple[Array, Array] | None  # test records on the device: features and targets
 Said = tuple[object, object, Array]  # next state, message, and whether it is sent
 T = TypeVar("T")
@@ -246,15 +248,19 @@ class Program:
         judged, agents = self.pick(arrays, points), arrays.place.agents
         problem = arrays.groups[0].shards.problem
 
-        def objective(x: Array) -> Array:
-            total = jnp.zeros((), x.dtype)
-            for group in arrays.groups:
-                values = _over_agents(lambda s: s.value(x), (group.shards,), group)
-                total += self.total(arrays, values, group.low)
-            return total / agents
-
+        # An accelerator reads records once for all judged models. A core takes longer for four products at once than
+        # for one after the other, and would have to hold all their scores.
+        core = jax.default_backend() == "cpu"
         held = sum(g.shards.targets.size for g in arrays.groups if isinstance(g.shards, HeldShard))
-        loss = jax.vmap(objective)(judged) if held < 1 << 20 else jax.lax.map(objective, judged)
+        apart = core and held >= MANY
+
+        def values(shard: Shard) -> Float[Array, " judges"]:
+            return jax.lax.map(shard.value, judged) if apart else jax.vmap(shard.value)(judged)
+
+        loss = jnp.zeros(len(judged), points.dtype)
+        for group in arrays.groups:
+            each = _over_agents(values, (group.shards,), group, at_once=None if core else _fitting(group.shards))
+            loss += self.total(arrays, each, group.low) / agents
         mean = self.total(arrays, points) / agents
         gap = jnp.sqrt(self.total(arrays, jnp.sum((points - mean) ** 2, axis=1)) / agents)
         out = {"train_loss": jnp.mean(loss), "consensus_gap": gap}
@@ -359,11 +365,28 @@ class Program:
         return jax.lax.cond(high > self.rounds, lambda c: listen(high - 1, c), lambda c: c, carry)
 
 
-def _over_agents(f: Callable[..., T], args: tuple, group: Group, solves: bool = False) -> T:
-    """f over the agents of a group: batched, or one after the other where records are streamed or f solves problems."""
-    if not (group.one_by_one and (solves or isinstance(group.shards, StoredShard))):
-        return jax.vmap(f, tuple(axes(a) for a in args))(*args)
-    return jax.lax.map(lambda i: f(*(rows(a, i) for a in args)), jnp.arange(group.high - group.low))
+def _over_agents(f: Callable[..., T], args: tuple, group: Group, solves: bool = False, at_once: int | None = None) -> T:
+    """f over the agents of a group: batched, or one after the other where records are streamed or f solves problems.
+
+    `at_once`: of a batch, so many agents at a time.
+    """
+    size = group.high - group.low
+    if group.one_by_one and (solves or isinstance(group.shards, StoredShard)):
+        return jax.lax.map(lambda i: f(*(rows(a, i) for a in args)), jnp.arange(size))
+    batch = jax.vmap(f, tuple(axes(a) for a in args))
+    if at_once is None or at_once >= size:
+        return batch(*args)
+    whole = size - size % at_once
+    some = lambda low: batch(*(stretch(a, low, at_once) for a in args))  # noqa: E731
+    parts = jax.lax.map(some, jnp.arange(0, whole, at_once))
+    parts = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), parts)
+    return parts if whole == size else _join([parts, batch(*(rows(a, slice(whole, size)) for a in args))])
+
+
+def _fitting(shards: Shard) -> int:
+    """Agents that are measured at once: their records keep an accelerator busy, and their scores need little room."""
+    numbers = sum(x.size for x in jax.tree.leaves(shards)) // shards.count.shape[0]
+    return max(1, BLOCK // max(1, numbers))
 
 
 def _join(parts: list[T]) -> T:

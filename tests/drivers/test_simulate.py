@@ -17,6 +17,7 @@ import pytest
 from coterie.algorithms import dgd, dsgd
 from coterie.algorithms.base import Algorithm, Config, Inbox, Maybe, Needs, Place, Uniform, find
 from coterie.drivers.layout import Layout
+from coterie.drivers.program import Program
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import Run, Test, Trace, simulate
 from coterie.errors import InputError
@@ -96,6 +97,24 @@ def test_slots_of_short_and_divisible_runs(rounds: int, every: int, at: list[int
     assert trace.rounds.tolist() == at
     want = [np.mean([objective(v) for v in by_hand()[t]]) for t in at]
     np.testing.assert_allclose(trace.curves["train_loss"][0], want, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "value", "backend"), [("MANY", 1, "cpu"), ("BLOCK", 3 * (9 * (DIM + 1) + 2), "gpu")])
+def test_records_are_measured_alike_in_blocks_and_model_by_model(
+    name: str, value: int, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of ten agents at once, as an accelerator takes them, and one left over; or one judged model at a time."""
+    program = Program(find("dgd"), small(), ROUNDS, 1, False, None)
+    cfg, points = dgd.Config(step=0.5), np.random.default_rng(0).standard_normal((len(SIZES), DIM))
+    with jax.enable_x64(True):
+        state = eqx.tree_at(lambda s: s.x, program.starts(cfg, small().arrays), jnp.asarray(points))
+        monkeypatch.setattr("coterie.drivers.program." + name, value)
+        monkeypatch.setattr(jax, "default_backend", lambda: backend)
+        text = str(jax.make_jaxpr(lambda s: program.measure(cfg, small().arrays, s))(state))
+        found = program.measure(cfg, small().arrays, state)
+    assert "scan[" in text
+    loss = np.mean([objective(v) for v in points])
+    np.testing.assert_allclose(found["train_loss"], loss, atol=1e-12)
 
 
 # -- batches and seeds -------------------------------------------------------------------------------------------------
