@@ -15,7 +15,6 @@ from coterie import cli
 from coterie.algorithms.base import find
 from coterie.audit import audit, make_setting
 from coterie.audit.checks import examine, gather, repeats
-from coterie.audit.faults import FAULTS, plant
 from coterie.audit.one_run import one_run
 from coterie.audit.picture import allowed
 from coterie.audit.planned import of_plan, sums
@@ -23,6 +22,7 @@ from coterie.audit.setting import ATTACKS
 from coterie.errors import InputError
 from coterie.losses.hinge import Hinge
 from coterie.privacy.events import Event, Gaussian
+from tests.audit.seeded.hunting import FAULTS, plant
 
 
 @pytest.mark.slow
