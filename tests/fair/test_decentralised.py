@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from coterie.errors import InputError
-from coterie.exchange.members import SumsHere
+from coterie.exchange.additive import SumsHere
 from coterie.exchange.sums import Opened, SumTerms
 from coterie.fair import decentralised as dec
 from coterie.fair import mechanisms as mech
@@ -91,7 +91,7 @@ def test_what_the_sum_costs():
 
         def open(self, values, noise=None):
             words = sum(self.code.encode(v) for v in values)
-            return Opened(self.code.decode(words), words, tuple(range(len(values))))
+            return Opened(self.code.decode(words), words)
 
     named = dec.fit_by_secret_sum(holders, epsilon=1.0, delta=1e-3, random_state=0, sums=Plain)
     assert named.claim.name == "secret-sum"
