@@ -12,7 +12,7 @@ import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place, Public, find
 from coterie.algorithms.batches import rows
-from coterie.contracts import hollow, need_fit, need_room, need_short, need_solvable
+from coterie.contracts import hollow, need_fit
 from coterie.data import find_source
 from coterie.drivers.budget import Spending, calibrate_agents, spending
 from coterie.drivers.dry_run import need_sums
@@ -26,6 +26,7 @@ from coterie.losses import by_labels
 from coterie.losses.base import problem_of
 from coterie.network import Network, ObserverAccount, present_of, public_facts, seats_of, shape_of
 from coterie.plan import Plan
+from coterie.solvable import need_room, need_short, need_solvable
 
 __all__ = ["Priced", "needs_dimension", "noise_of", "price", "settle"]
 

@@ -175,7 +175,8 @@ def test_noise_from_the_operating_system():
 @pytest.mark.data
 def test_adult_meets_its_targets_and_five_holders_lose_nothing():
     """ε = 1: accuracy ≥ 0.80 with risk difference ≤ 0.05; ε = 0.1: accuracy ≥ 0.78; secret sums within 0.01."""
-    from coterie.fair.study import prepare, read_fair_plan, run
+    from coterie.fair.study import prepare, run
+    from coterie.fair.study_plan import read_fair_plan
 
     plan = read_fair_plan(None, ["epsilons=[0.1, 1.0]", "seeds=4"])
     keep = [r for r in plan.runs if r.panel == "Five holders"]
