@@ -161,7 +161,7 @@ def _need_absences(algorithm: Algorithm, plan: Plan) -> None:
         )
     if plan.exchange.sums is not None:
         raise InputError(
-            "run.away is about messages to neighbours: of a secret sum, exchange.away says how many are left out"
+            "run.away is about messages to neighbours: with secret sums, exchange.away says how many are left out"
         )
     if plan.privacy is not None and plan.privacy.observers:
         raise InputError("privacy.observers is proved for parties that hear every round: leave out run.away")

@@ -61,15 +61,15 @@ class SumTerms:
                 f"a secret sum needs at least 3 parties (2 honest ones and somebody to hide from), got {n}"
             )
         if not 0 <= c <= n - 2:
-            raise InputError(f"exchange.honest must be in 2..{n} for {n} agents, got {self.honest}")
+            raise InputError(f"exchange.honest must be in 2..{n} for {n} parties, got {self.honest}")
         if t is not None and self.honest is None:
             raise InputError(
                 f"exchange.threshold = {t} needs exchange.honest: how many may collude decides how many must answer"
             )
         if t is not None and not (2 * t > n + c and t <= n):
             raise InputError(
-                f"exchange.threshold must be in {(n + c) // 2 + 1}..{n} for {n} agents of whom {c} may collude (twice "
-                f"the threshold exceeds agents and colluders together), got {t}"
+                f"exchange.threshold must be in {(n + c) // 2 + 1}..{n} for {n} parties of whom {c} may collude (twice "
+                f"the threshold exceeds parties and colluders together), got {t}"
             )
 
     @property

@@ -14,7 +14,7 @@ def need(holds: bool, otherwise: str) -> None:
 
 
 def need_settings(model: type[BaseModel]) -> None:
-    """Every setting says what it is, and one that there is not is refused."""
+    """Every setting has a description, and an unknown one is refused."""
     for name, field in model.model_fields.items():
         need(bool(field.description), f"setting {name} has no description")
     try:

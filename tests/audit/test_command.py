@@ -94,7 +94,7 @@ def test_a_plan_with_a_claim_for_sums_is_audited_for_them(tmp_path: Path) -> Non
     plan, looked = of_plan(tmp_path / "plan.toml")
     ((words, found),) = sums(plan)
     assert found.passed, found
-    assert words == "opened sums of 5 agents, 4 of them honest"
+    assert words == "opened sums of 5 parties, 4 of them honest"
     assert looked[0].setting.epsilon > 1  # a message by itself carries less noise than its own budget would ask for
 
 

@@ -63,7 +63,7 @@ def failing() -> Iterator[Chunk]:
     [
         ({"a": [records(4)], "test": [records(4)]}, "'test'"),
         ({"a": [records(4)], "../b": [records(4)]}, "file name"),
-        ({"a": [records(4)]}, "at least 2 agents"),
+        ({"a": [records(4)]}, "at least 2 parties"),
         ({"a": [records(4)], "b": []}, "b has no records"),
         ({"a": [records(4)], "b": [records(4, width=2)]}, "b: expected"),
         ({"a": [records(4)], "b": [records(4), (np.full((1, 3), np.nan), np.zeros(1))]}, "record 4 is not finite"),

@@ -148,7 +148,7 @@ def plan_with(**exchange: object) -> dict:
         ({"algorithm": {"name": "ldp-dgd"}}, "ldp-dgd needs individual messages"),
         ({"run": {"rounds": 5, "dtype": "float32"}}, "needs run.dtype = 'float64'"),
         ({"exchange": {"kind": "secret-sum", "fraction_bits": 55}}, "lower bound or fraction_bits"),
-        ({"exchange": {"kind": "secret-sum", "honest": 4, "threshold": 3}}, "threshold must be in 4..5 for 5 agents"),
+        ({"exchange": {"kind": "secret-sum", "honest": 4, "threshold": 3}}, "threshold must be in 4..5 for 5 parties"),
         ({"exchange": {"kind": "secret-sum", "honest": 6}}, "exchange.honest must be in 2..5"),
         ({"exchange": {"kind": "secret-sum", "honest": 4, "fraction_bits": 24}}, "lower exchange.fraction_bits to"),
         (
