@@ -50,7 +50,8 @@ class Damaged(InputError):
     """A ledger whose bytes are not what was written."""
 
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def or_damaged(load: Callable[P, T]) -> Callable[P, T]:

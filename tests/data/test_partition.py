@@ -31,7 +31,7 @@ def toy(n: int, classes: int = 3, seed: int = 0, people: int | None = None) -> D
 def test_iid_is_a_fair_deal(n: int, agents: int, seed: int) -> None:
     data = toy(n)
     if agents > n:
-        with pytest.raises(InputError, match="agents"):
+        with pytest.raises(InputError, match="parties cannot share"):
             partition(data, agents, "iid", seed=seed)
         return
     shards = partition(data, agents, "iid", seed=seed)
