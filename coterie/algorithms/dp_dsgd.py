@@ -140,7 +140,7 @@ def _travel(public: Public) -> float:
 
 
 def suggest_mixing(public: Public, left: float = 0.3) -> int:
-    """k: rounds per gradient round that leave so much of the disagreement at most, even unless 1, at most 10."""
+    """k: rounds per gradient round that leave at most this much of the disagreement; 1 or even, at most 10."""
     if public.mixing_gap is None:
         return MOST_MIXING
     slowest = 1 - public.mixing_gap

@@ -264,7 +264,7 @@ def _residual(state: PyTree) -> Array:
 
 
 def _edge(say: PyTree, t: Array, state: PyTree, draw: dict, shard: HeldShard, *by: Config) -> Array:
-    """The `test` draw from which on an agent speaks, all other draws being these; with other settings, if given."""
+    """The `test` draw above which an agent speaks, given all other draws; with other settings, if given."""
     # solutions are remembered, so that the search for the edge solves nothing
     quick = remember(shard, lambda holder: say.func(holder, t, state, draw, *by)[4])
     return edge_of(lambda test: say.func(quick(), t, state, {**draw, "test": test}, *by)[4])

@@ -251,7 +251,7 @@ def _tests_apart(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldSha
 def _edge(
     algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: PyTree, shard: HeldShard, draw: dict[str, Array]
 ) -> Array:
-    """The `test` draw from which on the agent speaks, all other draws being these."""
+    """The `test` draw above which the agent speaks, given all other draws."""
 
     def sends(test: Array, holder: HeldShard) -> Array:
         return speak(algorithm, cfg, place, t, state, holder, {**draw, "test": test})[2]

@@ -151,7 +151,7 @@ class Store:
 
     @cache  # noqa: B019  (a store lives as long as its run)
     def cuts(self, agent: int, rows: int) -> tuple[int, ...]:
-        """Where to cut an agent's people into pieces of at most so many rows, which one person never exceeds."""
+        """Where to cut an agent's people into pieces of at most this many rows; no person has more."""
         assert self.people is not None
         count, cuts, base = self.people[agent], [0], 0
         for low in range(0, count, BLOCK):
