@@ -163,9 +163,9 @@ def _gradient_rounds(public: Public) -> int:
     return round(min(max(wanted, LEAST_ROUNDS), MOST_ROUNDS))
 
 
-def suggest_rounds(public: Public, mixing: int | None = None) -> int:
+def suggest_rounds(public: Public) -> int:
     """Rounds in all: gradient rounds and their mixing rounds; reads no `public.rounds`."""
-    return (mixing or _mixing(public, math.inf)) * _gradient_rounds(public)
+    return _mixing(public, math.inf) * _gradient_rounds(public)
 
 
 def paced(travel: float, rounds: int, smoothness: float, step: float | None = None) -> tuple[float, float]:
