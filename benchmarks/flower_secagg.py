@@ -2,10 +2,10 @@
 
     PYTHON benchmarks/flower_secagg.py DIMENSION REPEATS N:THRESHOLD:SHARES …
 
-Needs flwr and numpy only, so that it can run in an environment of its own; `benchmarks.exchange` and
-`benchmarks.shared` call it with --flower PYTHON. SHARES = N is SecAgg: masks and shares between all clients; fewer is
-SecAgg+. One JSON line for each: processor seconds of the whole round, of one client in it and of the server (with the
-packing of all messages), and bytes of the messages that a client sends to the server and gets from it.
+Needs flwr and numpy only, so that it can run in an environment of its own; `benchmarks.shared` calls it with --flower
+PYTHON. SHARES = N is SecAgg: masks and shares between all clients; fewer is SecAgg+. One JSON line for each: processor
+seconds of the whole round, of one client in it and of the server (with the packing of all messages), and bytes of the
+messages that a client sends to the server and gets from it.
 """
 
 import json

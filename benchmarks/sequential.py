@@ -13,8 +13,8 @@ import numpy as np
 
 from coterie.algorithms.base import Algorithm
 from coterie.audit import audit, make_setting, sequential
-from coterie.audit.faults import FAULTS, plant
 from coterie.audit.setting import ATTACKS
+from tests.audit.seeded.hunting import FAULTS, plant
 
 AUDITS, MOST = 20, 8000
 SIZES = [25, 50, 75, 100, 150, 200, 300, 400, 600, 800, 1200, 1600, 2400, 3200, 4800, 6400, 8000]

@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -35,7 +36,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from nacl.signing import VerifyKey
 
-from benchmarks.exchange import flower
 from benchmarks.peers import CACHE, environment
 from coterie.cli import main as command
 from coterie.deploy import process, sum_agent
@@ -315,6 +315,18 @@ def main() -> None:
         beside_flower(facts, d, args.flower)
     if args.processes:
         by_processes(args.processes, d, args.rounds)
+
+
+def flower(python: str, dimension: int, asked: list[tuple[int, int, int]], repeats: int) -> list[dict[str, float]]:
+    """Flower's SecAgg+ in its own environment: a round for each (parties, threshold, shares)."""
+    script = Path(__file__).with_name("flower_secagg.py")
+    command = [python, str(script), str(dimension), str(repeats), *(":".join(map(str, one)) for one in asked)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(
+            f"Flower's SecAgg+ failed in {python}: {(done.stderr.strip().splitlines() or ['no word'])[-1]}"
+        )
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def beside_flower(facts: list[dict[str, float]], size: int, given: str) -> None:

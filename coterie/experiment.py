@@ -198,7 +198,7 @@ def _prepare_store(plan: Plan, stream: Callable[[Path], Store]) -> Experiment:
     store, p = stream(plan.data.path), plan.partition
     if p.kind != "site" or p.agents not in (None, len(store.names)):
         raise InputError(
-            f"a store fixes who holds which records: use partition.kind = 'site', {len(store.names)} agents"
+            f"a store fixes who holds which records: use partition.kind = 'site', {len(store.names)} parties"
         )
     if plan.by_person if store.people is None else plan.data.unit is None:
         does = "does not say" if store.people is None else "says"

@@ -91,7 +91,7 @@ def links_on(plan: Plan, transport: Graph) -> Links:
         refuse_ignored(plan, "exchange.kind = 'secret-sum', whose sums weigh all parties alike", "graph.mixing")
     if transport.size < 3:
         raise InputError(
-            f"a secret sum needs at least 3 agents (2 honest ones and somebody to hide from), got {transport.size}"
+            f"a secret sum needs at least 3 parties (2 honest ones and somebody to hide from), got {transport.size}"
         )
     if not transport.connected:
         raise InputError(
@@ -196,7 +196,7 @@ def shape_of(plan: Plan, rounds: int, agents: int) -> np.ndarray:
         return np.ones(rounds)
     shape = schedules.make(plan.privacy.schedule, rounds, **plan.privacy.schedule_options)
     if shape.ndim == 2 and len(shape) != agents:
-        raise InputError(f"privacy.schedule_options lists rounds of {len(shape)} parties for {agents} agents")
+        raise InputError(f"privacy.schedule_options lists rounds of {len(shape)} parties, and there are {agents}")
     return shape
 
 

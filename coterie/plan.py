@@ -54,7 +54,7 @@ class Plan(Settings):
         budgets = self.privacy.epsilon if self.privacy is not None else None
         known = self.partition.agents or (len(self.partition.sizes) if self.partition.sizes else None)
         if isinstance(budgets, list) and known not in (None, len(budgets)):
-            raise ValueError(f"privacy.epsilon lists {len(budgets)} budgets for {known} agents")
+            raise ValueError(f"privacy.epsilon lists {len(budgets)} budgets for {known} parties")
         if self.partition.sizes is not None and self.partition.agents not in (None, len(self.partition.sizes)):
             raise ValueError(
                 f"partition.agents is {self.partition.agents} but partition.sizes lists {len(self.partition.sizes)}"

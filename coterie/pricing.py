@@ -12,7 +12,7 @@ import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place, Public, find
 from coterie.algorithms.batches import rows
-from coterie.contracts import hollow, need_fit, need_room, need_short, need_solvable
+from coterie.contracts import hollow, need_fit
 from coterie.data import find_source
 from coterie.drivers.budget import Spending, calibrate_agents, spending
 from coterie.drivers.dry_run import need_sums
@@ -26,6 +26,7 @@ from coterie.losses import by_labels
 from coterie.losses.base import problem_of
 from coterie.network import Network, ObserverAccount, present_of, public_facts, seats_of, shape_of
 from coterie.plan import Plan
+from coterie.solvable import need_room, need_short, need_solvable
 
 __all__ = ["Priced", "needs_dimension", "noise_of", "price", "settle"]
 
@@ -75,9 +76,8 @@ class Priced:
     @property
     def private(self) -> bool:
         """Whether what the budget is for is a guarantee: finite, proved, and nothing else was read from the records."""
-        printed = bool(getattr(self.cfg, "as_printed", False))
         finite = bool(self.claims) and bool(np.isfinite(self.claims[0].account.epsilon))
-        return finite and not printed and not self.leaks
+        return finite and not self.cfg.printed and not self.leaks
 
 
 def needs_dimension(plan: Plan, network: Network) -> bool:
@@ -104,7 +104,7 @@ def settle(plan: Plan, network: Network, algorithm: Algorithm | None = None, cfg
     if algorithm.tune is not None:
         cfg = algorithm.tune(cfg, public)
     warnings = []
-    if getattr(cfg, "as_printed", False):
+    if cfg.printed:
         warnings.append(f"{algorithm.slug} runs as its paper printed it: it is not private as claimed")
     if algorithm.private:
         warnings += [f"no privacy can be claimed: {leak}" for leak in network.leaks]
@@ -170,9 +170,8 @@ def noise_of(plan: Plan, settled: Priced) -> tuple[np.ndarray, SumTerms | None]:
     assert plan.privacy is not None
     algorithm, places, epsilon = settled.algorithm, settled.places, plan.privacy.epsilon
     if isinstance(epsilon, list) and len(epsilon) != places.agents:
-        raise InputError(f"privacy.epsilon lists {len(epsilon)} budgets for {places.agents} agents")
-    printed = getattr(settled.cfg, "as_printed", False)
-    fixed = settled.cfg.replace(as_printed=False) if printed else settled.cfg
+        raise InputError(f"privacy.epsilon lists {len(epsilon)} budgets for {places.agents} parties")
+    fixed = settled.cfg.corrected()
     if plan.exchange.central:
         return central_noise(plan, algorithm, fixed, places)
     noise = calibrate_agents(algorithm, fixed, places, np.asarray(epsilon, float), plan.privacy.delta)

@@ -104,7 +104,7 @@ class Naming(Written):
                 )
 
     def need_room(self, key: str, name: str, fields: Iterable[str]) -> None:
-        """Refuse a kind with a setting that is called as a key of the table itself: a plan could not say both."""
+        """Refuse a kind with a setting that has the name of a key of the table itself: a plan could not say both."""
         if clash := next((field for field in fields if field in type(self).model_fields), None):
             raise InputError(
                 f"{self.choices[key].what} {name!r} has a setting {clash!r}, which is a key of [{self.table}] itself: "

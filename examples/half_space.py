@@ -6,6 +6,8 @@ from jaxtyping import Array, Float
 
 from coterie.problems import Constraint
 
+EXAMPLE = {"most": 0.5}
+
 
 class HalfSpace(Constraint):
     """{x : Σ x_l ≤ most}."""

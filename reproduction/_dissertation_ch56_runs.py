@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from coterie.fair.methods import METHODS
-from coterie.fair.study import METRICS, FairPlan, FairRunPlan, prepare, read_fair_plan
+from coterie.fair.study import METRICS, prepare
 from coterie.fair.study import run as run_fair
+from coterie.fair.study_plan import FairPlan, FairRunPlan, read_fair_plan
 from reproduction.base import Budget, Series, Version
 from reproduction.study import Study
 from reproduction.verdicts import Open, Outcome, least

@@ -5,7 +5,7 @@ of a run are arguments, so they can be drawn from another law and weighed: all n
 coordinate, and a transcript with draws ζ counts e^{−θ Σζ + Tθ²/2} times. The mean weight of {Σ_t z_t > s} is then the
 event's true probability. On the event the weight is bounded in the world whose messages carry no signal; in the other,
 large weights are cut, which only lowers what is claimed. So both are means of bounded variables, with limits that hold
-at a stated confidence (`coterie.audit.bounds.mean_bound`).
+at a stated confidence (`mean_bound`).
 
 The attack: linear loss, every record alike but one, score Σ_t z_t; in the first world the
 batches cannot be told apart, so its messages are noise around a fixed path.
@@ -19,15 +19,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.optimize import brentq
 from scipy.stats import norm
 
 from coterie.algorithms import qdpsgd2
 from coterie.algorithms.base import find
-from coterie.audit.bounds import mean_bound
 from coterie.audit.setting import ATTACKS, Setting, make_setting, place_of, worlds
 from coterie.audit.transcripts import _drawn, _play
 
-__all__ = ["Rare", "carried_setting", "rare_epsilon"]
+__all__ = ["Rare", "carried_setting", "mean_bound", "rare_epsilon"]
 
 BATCH = 100  # transcripts per compiled call
 CROWD = replace(ATTACKS[0], name="one record against a crowd of its opposites", rest=ATTACKS[0].first)
@@ -108,3 +108,24 @@ def _event(signal: np.ndarray, delta: float) -> float:
     grid = np.linspace(1.0, 7.0, 241)
     hit = np.mean(norm.sf(grid[:, None] - signal[None]), axis=1)
     return float(grid[np.argmax(np.log(np.maximum(0.9 * hit - delta, 1e-300) / (1.1 * norm.sf(grid))))])
+
+
+def mean_bound(sample: np.ndarray, pilot: np.ndarray, tail: float, *, upper: bool) -> float:
+    """A limit of the mean of variables in [0, 1] that holds with probability 1 − tail, whatever their law.
+
+    Betting (Waudby-Smith, Ramdas 2024): if the mean is m, Π (1 ± λ(x_i − m)) has expectation 1, so it exceeds 1/tail
+    with probability at most `tail`; every m for which it does is ruled out. The stake λ comes from the pilot, which
+    must be another sample.
+    """
+    count, sign = len(sample), -1.0 if upper else 1.0
+    spread, centre = float(np.var(pilot)), float(np.mean(pilot))
+    stake = float(np.sqrt(2 * np.log(1 / tail) / (count * max(spread, 1e-12))))
+    stake = min(stake, 0.9 if upper else 0.5 / max(centre, 1e-12))
+
+    def won(m: float) -> float:
+        return float(np.sum(np.log1p(sign * stake * (sample - m)))) + np.log(tail)
+
+    mean = float(np.mean(sample))
+    if upper:
+        return float(brentq(won, mean, 1.0)) if won(1.0) > 0 else 1.0
+    return float(brentq(won, 0.0, min(mean, 0.9 / stake))) if mean > 0 and won(0.0) > 0 else 0.0

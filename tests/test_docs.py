@@ -398,9 +398,10 @@ def test_example_is_short_and_clean(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_printed_loss_is_the_file_that_is_tested() -> None:
-    """`tests/conformance/test_losses.py` checks and audits it, `tests/test_own_loss.py` certifies it."""
-    assert file_on(CONTRIBUTING, "examples/huber_loss.py") == (ROOT / "examples/huber_loss.py").read_text("utf-8")
+def test_the_printed_loss_and_set_are_the_files_that_are_tested() -> None:
+    """`tests/conformance/test_losses.py` and `tests/test_own_loss.py` have the loss, `tests/test_within.py` the set."""
+    for path in ("examples/huber_loss.py", "examples/half_space.py"):
+        assert file_on(CONTRIBUTING, path) == (ROOT / path).read_text("utf-8")
 
 
 # ---- the page on result.json -----------------------------------------------------------------------------------------

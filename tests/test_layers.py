@@ -22,7 +22,7 @@ LAYERS = (
     ("algorithms",),
     ("sums", "exchange"),
     ("drivers",),
-    ("written", "tables", "plan", "network", "contracts", "pricing", "experiment", "worth", "explain"),
+    ("written", "tables", "plan", "network", "solvable", "contracts", "pricing", "experiment", "worth", "explain"),
     ("coupled", "fair", "deploy", "api", "released", "estimators"),
     ("report", "comparison", "audit", "testing"),
     ("commands",),

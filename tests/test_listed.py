@@ -88,7 +88,7 @@ def test_python_takes_levels() -> None:
     net = ct.complete(sizes=[50, 50, 50], features=2)
     found = ct.price(ct.logistic(), net, ct.ldp_dgd(), ct.Budget(7.0, 0), levels=EACH)
     assert (found.rounds, found.epsilon) == (3, pytest.approx(7.0, rel=1e-3))
-    with pytest.raises(InputError, match="lists rounds of 2 parties for 3 agents"):
+    with pytest.raises(InputError, match="lists rounds of 2 parties, and there are 3"):
         ct.price(ct.logistic(), net, ct.ldp_dgd(), ct.Budget(7.0, 0), levels=EACH[:2])
     with pytest.raises(InputError, match="levels"):
         ct.price(ct.logistic(), net, ct.ldp_dgd(), ct.Budget(7.0, 0), levels=[1.0, -1.0])
@@ -109,7 +109,7 @@ def test_gaussian_rounds_add_up_to_the_budget() -> None:
     [
         ({"levels": LEVELS}, 4, "lists 3 rounds, and run.rounds is 4"),
         ({"levels": LEVELS}, None, "lists 3 rounds, and run.rounds is not stated"),
-        ({"levels": EACH[:2]}, 3, "lists rounds of 2 parties for 3 agents"),
+        ({"levels": EACH[:2]}, 3, "lists rounds of 2 parties, and there are 3"),
         ({"levels": [1.0, 0.0, 1.0]}, 3, "levels must be > 0 and finite in every round, got 0"),
         ({"levels": LEVELS, "noise": LEVELS}, 3, "one of noise and levels"),
         ({}, 3, "one of noise and levels"),

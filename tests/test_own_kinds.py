@@ -174,9 +174,9 @@ def test_a_partition_with_its_keys(package: Path) -> None:
 @pytest.mark.parametrize(
     ("instead", "words"),
     [
-        ("ends[1:]", "left an agent without records, or gave one away twice|dealt to"),
-        ("ends[:-2]", "dealt to 3 agents, expected 4"),
-        ("[0, *ends[:-2]]", "left an agent without records"),
+        ("ends[1:]", "left a party without records, or gave one away twice|dealt to"),
+        ("ends[:-2]", "dealt to 3 parties, expected 4"),
+        ("[0, *ends[:-2]]", "left a party without records"),
     ],
 )
 def test_a_deal_that_is_none_is_refused(package: Path, instead: str, words: str) -> None:

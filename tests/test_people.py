@@ -435,7 +435,7 @@ def test_what_the_patient_with_most_records_has_is_for_the_home(table: Path) -> 
 def test_statements_name_the_unit(table: Path) -> None:
     for unit, words in (
         ("person", "one person with all of its records"),
-        ("record", "for one record, which one agent"),
+        ("record", "for one record, which one party"),
     ):
         plan, experiment = made(table, data={"unit": unit})
         priced = price(plan, experiment.network)

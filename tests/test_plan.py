@@ -144,7 +144,7 @@ def test_prepare_gives_each_site_its_records_and_keeps_test_records_apart() -> N
             {"partition": {"kind": "site", "records": 3}},
             "partition.records belongs to partition.kind = 'iid'",
         ),
-        ({"partition": {"kind": "iid", "agents": 60, "records": 9}}, "60 agents"),
+        ({"partition": {"kind": "iid", "agents": 60, "records": 9}}, "60 parties"),
         ({"partition": {"kind": "site", "sizes": [1, 2, 3, 4]}}, r"partition.sizes says \[1, 2, 3, 4\]"),
         ({"graph": {"kind": "regular"}}, "graph.degree is needed"),
         (
@@ -166,7 +166,7 @@ def test_what_no_run_could_repair_is_refused_before_it_runs(tables: dict, words:
 
 def test_budgets_per_agent_must_count_the_agents() -> None:
     asked = plan(algorithm={"name": "dp-dsgd"}, privacy={"epsilon": [1.0, 2.0]}, run={"rounds": 5})
-    with pytest.raises(InputError, match="lists 2 budgets for 4 agents"):
+    with pytest.raises(InputError, match="lists 2 budgets for 4 parties"):
         price(asked, public_network(asked))
 
 

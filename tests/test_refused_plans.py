@@ -61,7 +61,7 @@ BROKEN: dict[str, tuple[list[str], str]] = {
     "kappa of another rule": (["graph.kappa=2.0"], "graph.kappa belongs to graph.mixing = 'laplacian'"),
     "bits of another exchange": (["exchange.bits=8"], "exchange.bits belongs to exchange.kind = 'quantized'"),
     "single precision of a solver": (["algorithm.name=r-admm", "run.dtype=float32"], "run.dtype = 'float32'"),
-    "budgets of other agents": (["privacy.epsilon=[1.0,2.0]"], "lists 2 budgets for 3 agents"),
+    "budgets of other agents": (["privacy.epsilon=[1.0,2.0]"], "lists 2 budgets for 3 parties"),
     "a star's rule on a ring": (["algorithm.name=dp-admm", "algorithm.variant=star"], "needs a star graph"),
     "a star's rule, the sites not counted yet": (
         ["algorithm.name=dp-admm", "algorithm.variant=star", "partition={kind='site'}", "data.site=ward"],

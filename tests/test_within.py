@@ -20,7 +20,7 @@ import coterie as ct
 from coterie.algorithms.base import Algorithm, all_algorithms, find
 from coterie.audit.checks import examine, gather
 from coterie.audit.matrix import audited, cases
-from coterie.contracts import check_contract, need_short
+from coterie.contracts import check_contract
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
 from coterie.losses.base import problem_of
@@ -29,6 +29,7 @@ from coterie.losses.mean import Mean
 from coterie.plan import Plan, validate
 from coterie.problems import Ball, Box, Constraint, Simplex
 from coterie.report.others import other_code
+from coterie.solvable import need_short
 from tests.support import logistic_data, network
 
 SETS: dict[str, Constraint] = {"ball": Ball(0.5), "box": Box(-0.2, 0.3), "simplex": Simplex(2.5)}

@@ -47,3 +47,12 @@ class Config(Written):
     def replace(self: C, **changes: object) -> C:
         """A copy with some fields changed, without validation (the values may be traced)."""
         return self.model_copy(update=changes)
+
+    @property
+    def printed(self) -> bool:
+        """Whether it runs what a paper printed and is wrong (`as_printed`, where there is one): never private."""
+        return bool(getattr(self, "as_printed", False))
+
+    def corrected(self: C) -> C:
+        """The same settings for what is right."""
+        return self.replace(as_printed=False) if self.printed else self

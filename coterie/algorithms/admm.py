@@ -48,7 +48,7 @@ class Message(eqx.Module):
 
 
 def needs(cfg: Config) -> Needs:
-    """It proves nothing, so it asks for nothing; a loss without bounds is solved as well as it goes."""
+    """It proves nothing, so it asks for nothing; a loss without bounds is solved as well as possible."""
     return Needs(solver=True, projects=True)
 
 

@@ -43,7 +43,7 @@ REFERENCE = "Huang, Hu, Guo, Chan-Tin, Gong (2019), DP-ADMM, TIFS; decentralised
 class Config(BaseConfig):
     """Hyper-parameters."""
 
-    variant: Literal["decentralised", "star"] = Field("decentralised", description="star: the paper's, hub = agent 0")
+    variant: Literal["decentralised", "star"] = Field("decentralised", description="star: the paper's, hub = party 0")
     penalty: Auto = Field(None, gt=0, description="η; None: see `tune`")
     step: Auto = Field(None, gt=0, description="first step size; None: see `tune`")
     decay: float = Field(0.0, ge=0, le=1, description="step size ∝ k^−decay; the paper's is .5")
@@ -87,7 +87,7 @@ def tune(cfg: Config, public: Public) -> Config:
     """
     star = public.degree_min == 1 and public.degree_max == public.agents - 1
     if cfg.variant == "star" and not (star and public.agents > 2):
-        raise InputError("variant 'star' needs a star graph of at least 3 agents; use variant 'decentralised'")
+        raise InputError("variant 'star' needs a star graph of at least 3 parties; use variant 'decentralised'")
     smooth = public.smoothness + public.ridge
     step = cfg.step if cfg.step is not None else 2 / smooth if smooth < float("inf") else 0.2
     penalty = cfg.penalty

@@ -140,7 +140,7 @@ def _travel(public: Public) -> float:
 
 
 def suggest_mixing(public: Public, left: float = 0.3) -> int:
-    """k: rounds per gradient round that leave so much of the disagreement at most, even unless 1, at most 10."""
+    """k: rounds per gradient round that leave at most this much of the disagreement; 1 or even, at most 10."""
     if public.mixing_gap is None:
         return MOST_MIXING
     slowest = 1 - public.mixing_gap
@@ -163,9 +163,9 @@ def _gradient_rounds(public: Public) -> int:
     return round(min(max(wanted, LEAST_ROUNDS), MOST_ROUNDS))
 
 
-def suggest_rounds(public: Public, mixing: int | None = None) -> int:
+def suggest_rounds(public: Public) -> int:
     """Rounds in all: gradient rounds and their mixing rounds; reads no `public.rounds`."""
-    return (mixing or _mixing(public, math.inf)) * _gradient_rounds(public)
+    return _mixing(public, math.inf) * _gradient_rounds(public)
 
 
 def paced(travel: float, rounds: int, smoothness: float, step: float | None = None) -> tuple[float, float]:

@@ -29,7 +29,7 @@ class Config(BaseConfig):
     step: Auto = Field(None, gt=0, description="first step size; None: 1 / (smoothness + ridge), .2 for networks")
     decay: float = Field(0.0, ge=0, le=1, description="γ_t = step / (1 + t/hold)^decay")
     hold: float = Field(1.0, gt=0, description="rounds before the step size starts to fall")
-    batch: int = Field(20, ge=1, description="records per agent and round")
+    batch: int = Field(20, ge=1, description="records per party and round")
     link: float = Field(3.0, ge=0, description="T_c: virtual seconds that a message of 16-bit numbers takes")
 
 

@@ -62,7 +62,7 @@ THRESHOLD = "threshold"
 class Config(pp_admm.Config):
     """Hyper-parameters."""
 
-    broadcasts: int = Field(15, ge=1, description="c: most messages that an agent sends")
+    broadcasts: int = Field(15, ge=1, description="c: most messages that a party sends")
     test: Literal["gauss", "svt"] = Field("gauss", description="how the test is made private")
     threshold: float = Field(1e-3, description="a: least fall of the loss worth a message")
     clip: float = Field(2.0, gt=0, description="C: bound on one record's part in the test")
@@ -81,7 +81,7 @@ ERRATA = (
         "privacy",
     ),
     Erratum("Lemma 12", "query sensitivity 2C", "2C/n and the movement of x', (2/n + 2β)/Λ", "privacy"),
-    Erratum("Lemma 13", "a sparse-vector test", "its noises are redrawn every round, so it is none", "unproved"),
+    Erratum("Lemma 13", "a sparse-vector test", "its noises are redrawn every round, so it is not one", "unproved"),
     Erratum("Alg. 3 line 6", "σ₁ from ε_i1", "from ε_i3, else nothing is left for the Jacobian", "typo"),
     Erratum("Alg. 3", "abort when count > c", "stop at count = c: the (c+1)-th test must not run", "privacy"),
     Erratum("text on the budget", "ε₁ for the query, ε₂ for the threshold", "swapped against Alg. 3", "typo"),

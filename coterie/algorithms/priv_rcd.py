@@ -40,7 +40,7 @@ class Config(BaseConfig):
     """Hyper-parameters."""
 
     step: Auto = Field(None, gt=0, description="η = 1/M̂, M̂ a bound on ∂²f_i/∂x_l²; None: 1 / (smoothness + ridge)")
-    public_seed: int = Field(0, ge=0, description="from which all agents draw the same order of coordinates; public")
+    public_seed: int = Field(0, ge=0, description="from which all parties draw the same order of coordinates; public")
 
 
 EXAMPLE = Config(step=3.0)

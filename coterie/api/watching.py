@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 __all__ = ["COVERED", "Callback", "Moment", "tell_end", "watcher"]
 
 COVERED = ("consensus_gap", "test_score", "time")
-"""Curves that are functions of released models and of public records; a score on parties' own records is none."""
+"""Curves that are functions of released models and of public records; one on parties' own records is not."""
 
 
 @dataclass(frozen=True)

@@ -277,7 +277,7 @@ def _judge(
         reasons.append(f"ε ≥ {lower:.3g} is needed, {setting.epsilon:.3g} is claimed")
     return Verdict(
         algorithm=setting.algorithm.slug,
-        as_printed=bool(getattr(setting.cfg, "as_printed", False)),
+        as_printed=setting.cfg.printed,
         epsilon=setting.epsilon,
         delta=setting.delta,
         claimed_by=setting.claimed_by,

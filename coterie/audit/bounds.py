@@ -20,7 +20,7 @@ from scipy.stats import beta, binom, norm
 from coterie.errors import InputError
 from coterie.privacy import gdp
 
-__all__ = ["Rates", "epsilon_bound", "mean_bound", "mu_bound", "one_run_epsilon", "one_run_mu", "rates", "violates"]
+__all__ = ["Rates", "epsilon_bound", "mu_bound", "one_run_epsilon", "one_run_mu", "rates", "violates"]
 
 
 @dataclass(frozen=True)
@@ -63,27 +63,6 @@ def epsilon_bound(r: Rates, delta: float) -> float:
         one = np.log(max(r.hit - delta, 0.0) / r.miss) if r.miss > 0 else np.inf
         other = np.log(max(1 - r.miss - delta, 0.0) / (1 - r.hit)) if r.hit < 1 else np.inf
     return float(max(0.0, one, other))
-
-
-def mean_bound(sample: np.ndarray, pilot: np.ndarray, tail: float, *, upper: bool) -> float:
-    """A limit of the mean of variables in [0, 1] that holds with probability 1 − tail, whatever their law.
-
-    Betting (Waudby-Smith, Ramdas 2024): if the mean is m, Π (1 ± λ(x_i − m)) has expectation 1, so it exceeds 1/tail
-    with probability at most `tail`; every m for which it does is ruled out. The stake λ comes from the pilot, which
-    must be another sample.
-    """
-    count, sign = len(sample), -1.0 if upper else 1.0
-    spread, centre = float(np.var(pilot)), float(np.mean(pilot))
-    stake = float(np.sqrt(2 * np.log(1 / tail) / (count * max(spread, 1e-12))))
-    stake = min(stake, 0.9 if upper else 0.5 / max(centre, 1e-12))
-
-    def won(m: float) -> float:
-        return float(np.sum(np.log1p(sign * stake * (sample - m)))) + np.log(tail)
-
-    mean = float(np.mean(sample))
-    if upper:
-        return float(brentq(won, mean, 1.0)) if won(1.0) > 0 else 1.0
-    return float(brentq(won, 0.0, min(mean, 0.9 / stake))) if mean > 0 and won(0.0) > 0 else 0.0
 
 
 def violates(r: Rates, profile: Callable[[float], float]) -> bool:

@@ -31,13 +31,14 @@ from numpy.typing import ArrayLike
 from scipy.special import xlogy
 
 from coterie.algorithms._sampling import Pace
-from coterie.algorithms.base import Algorithm, Config
+from coterie.algorithms.base import Algorithm
 from coterie.algorithms.laws import Law
 from coterie.audit import exchange
 from coterie.audit.batches import batches, drawn, explained
-from coterie.audit.coupling import CLOSE, TwoWorlds, couple
+from coterie.audit.coupling import TwoWorlds, couple
 from coterie.audit.declared import Declared, declare, told
 from coterie.audit.losses import Pair
+from coterie.audit.matching import CLOSE
 from coterie.audit.setting import DRAWN, Setting, attacks_on, place_of, worlds
 from coterie.losses.logistic import Logistic
 from coterie.privacy.accountants import account
@@ -357,7 +358,7 @@ def examine(evidence: Evidence, checks: Iterable[str] = CHECKS) -> list[Finding]
     return out
 
 
-def driver(algorithm: Algorithm, cfg: Config | None = None, rounds: int = 4) -> Finding:
+def driver(algorithm: Algorithm) -> Finding:
     """Simulate two runs of a ring of five and look for a draw that was used twice."""
     from coterie.drivers.layout import make_layout
     from coterie.drivers.simulate import Run, simulate
@@ -370,10 +371,10 @@ def driver(algorithm: Algorithm, cfg: Config | None = None, rounds: int = 4) -> 
     parts = np.split(np.arange(20), 5)
     with jax.enable_x64(True):
         layout = make_layout(
-            Logistic(2), features, labels, parts, graph, mixing(graph, "metropolis"), rounds=rounds, ridge=0.05
+            Logistic(2), features, labels, parts, graph, mixing(graph, "metropolis"), rounds=4, ridge=0.05
         )
-        runs = [Run(seed, cfg or algorithm.example, 1.0) for seed in (0, 1)]
-        trace = simulate(algorithm, layout, runs, rounds=rounds, record=True)
+        runs = [Run(seed, algorithm.example, 1.0) for seed in (0, 1)]
+        trace = simulate(algorithm, layout, runs, rounds=4, record=True)
     return repeats(trace.draws or {}, algorithm)
 
 

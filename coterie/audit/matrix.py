@@ -62,7 +62,7 @@ class Case:
         """The loss, for records or for people."""
         return of_people(LOSSES[self.loss]) if self.person else LOSSES[self.loss]
 
-    def setting(self, epsilon: float, delta: float = 1e-5) -> Setting:
+    def setting(self, epsilon: float) -> Setting:
         """Priced for a budget, with as few records as it takes."""
         cfg = None if self.way in ("whole", "wire") else _batched(self.algorithm, self.way)
         if self.choice is not None:
@@ -73,7 +73,7 @@ class Case:
                 least = count if self.way in ("whole", "wire") else max(count, 4 * BATCH)
                 uneven = not self.algorithm.needs(cfg or self.algorithm.example).even
                 return make_setting(
-                    self.algorithm, cfg, epsilon=epsilon, delta=delta, rounds=ROUNDS, records=least,
+                    self.algorithm, cfg, epsilon=epsilon, rounds=ROUNDS, records=least,
                     problem=self.problem, shape=SHAPE if uneven else None, load=LOAD,
                     graph=graph, agent=self.agent,
                 )  # fmt: skip

@@ -37,6 +37,7 @@ Record = tuple[Floats, float]
 BATCH = 2000  # runs that are simulated at once
 NOTHING = 1e-9  # share of a view's variance below which it has none: what differs there tells everything
 DRAWN = 20  # pairs of records that are looked at
+GLANCES = 1 << 40  # first seed of the runs that choose a seat: no attack uses them
 
 
 @dataclass(frozen=True)
@@ -122,10 +123,10 @@ def attack(
     return Witnessed(found, estimate, first.shape[1], trials, confidence)
 
 
-def glance(seat: Vantage, *, pilot: int = BATCH, seed: int = 1 << 40) -> float:
+def glance(seat: Vantage) -> float:
     """μ as pilot runs make it look: to choose among seats before one is attacked."""
     with jax.enable_x64(True):
-        return _filter(*(_views(seat, seat.layout(world), pilot, seed) for world in (0, 1)))[2]
+        return _filter(*(_views(seat, seat.layout(world), BATCH, GLANCES) for world in (0, 1)))[2]
 
 
 def _filter(first: Floats, second: Floats) -> tuple[Floats, float, float]:
@@ -180,9 +181,9 @@ def _secrets(seat: Vantage, trace: Trace, seeds: range) -> list[Floats]:
     return found
 
 
-def record_pair(problem: Problem, clip: float | None, start: Floats | None = None) -> tuple[Record, Record]:
+def record_pair(problem: Problem, clip: float | None) -> tuple[Record, Record]:
     """Of some pairs of records the one whose (clipped) gradients differ most at the public start."""
-    point = problem.start(0) if start is None else start
+    point = problem.start(0)
     best: tuple[float, tuple[Record, Record]] | None = None
     with jax.enable_x64(True):
         for pair in pairs(problem, DRAWN):

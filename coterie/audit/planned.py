@@ -99,12 +99,12 @@ def _looked(plan: Plan, network: Network, priced: Priced, problem: Problem, agen
     epsilon = float(np.broadcast_to(np.asarray(plan.privacy.epsilon, float), network.sizes.shape)[agent])
     unit, count = float(np.asarray(priced.places.unit)[agent]), int(network.sizes[agent])
     own = priced.shape if priced.shape.ndim == 1 else priced.shape[agent]
-    records, printed = min(count, MOST_RECORDS), bool(getattr(priced.cfg, "as_printed", False))
+    records = min(count, MOST_RECORDS)
 
     def after(rounds: int) -> Setting:
         return make_setting(
             priced.algorithm, priced.cfg, epsilon=epsilon, delta=delta, rounds=rounds, records=records,
-            ridge=plan.ridge, shape=own[:rounds], as_printed=printed, problem=problem,
+            ridge=plan.ridge, shape=own[:rounds], as_printed=priced.cfg.printed, problem=problem,
             load=unit * count, graph=network.graph, weights=network.mixing, agent=agent,
             noise=float(priced.noise[agent]) if priced.for_sums else None,
         )  # fmt: skip
@@ -131,7 +131,7 @@ def sums(plan: Plan) -> list[tuple[str, Finding]]:
     if asked is None or asked.honest is None or privacy is None:
         return []
     agents = plan.partition.agents or len(plan.partition.sizes or ()) or 5
-    words = f"opened sums of {agents} agents, {asked.honest} of them honest"
+    words = f"opened sums of {agents} parties, {asked.honest} of them honest"
     try:
         wrong = opened(
             plan.algorithm.name, asked.honest, float(np.min(privacy.epsilon)), agents=agents, delta=privacy.delta,

@@ -151,7 +151,7 @@ def search(setting: Setting, *, starts: int = STARTS, steps: int = STEPS, seed: 
 
 
 def _unit(g: Array) -> Array:
-    """Each row's direction; nothing where the derivative is none or not finite."""
+    """Each row's direction; zero where the derivative is zero or not finite."""
     g = jnp.where(jnp.all(jnp.isfinite(g), axis=1, keepdims=True), g, 0.0)
     return g / jnp.maximum(jnp.linalg.norm(g, axis=1, keepdims=True), 1e-12)
 

@@ -67,7 +67,7 @@ class Remembered(HeldShard):
 
 
 def remember(shard: HeldShard, ask: Callable[[HeldShard], object]) -> Callable[[], Remembered]:
-    """Run `ask` on the shard once; shards that answer alike without solving."""
+    """Run `ask` on the shard once; what is returned makes shards that give the same answers without solving."""
     parts = {n: getattr(shard, n) for n in HELD}
     answers: list = []
     ask(_Recorder(**parts, answers=answers))
@@ -75,7 +75,7 @@ def remember(shard: HeldShard, ask: Callable[[HeldShard], object]) -> Callable[[
 
 
 def edge_of(speaks: Callable[[Array], Bool[Array, ""]]) -> Array:
-    """The draw from which on the agent speaks (∞: it never does, −∞: always)."""
+    """The draw above which the agent speaks (∞: it never does, −∞: always)."""
 
     def halve(_: object, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends

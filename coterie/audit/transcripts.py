@@ -149,7 +149,7 @@ def _noise_names(laws: dict[str, Law], size: int) -> list[str]:
 def explainable(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldShard) -> bool:
     """Whether `explain` knows how to: one vector of numbers per message, noised by draws of its size, no batches.
 
-    Noise in an objective over a set is none: on the set's boundary many noises give one message.
+    Noise in an objective over a set does not count: on the set's boundary many noises give one message.
     """
     if shard.problem.constraint is not None and algorithm.private and algorithm.needs(cfg).solver:
         return False
@@ -251,7 +251,7 @@ def _tests_apart(algorithm: Algorithm, cfg: Config, place: Place, shard: HeldSha
 def _edge(
     algorithm: Algorithm, cfg: Config, place: Place, t: Array, state: PyTree, shard: HeldShard, draw: dict[str, Array]
 ) -> Array:
-    """The `test` draw from which on the agent speaks, all other draws being these."""
+    """The `test` draw above which the agent speaks, given all other draws."""
 
     def sends(test: Array, holder: HeldShard) -> Array:
         return speak(algorithm, cfg, place, t, state, holder, {**draw, "test": test})[2]

@@ -197,7 +197,7 @@ def charge(
     epsilon: Annotated[float | None, typer.Option(help="of a release by other means")] = None,
     delta: Annotated[float, typer.Option(help="with --epsilon; comes out of the account's reserve")] = 0.0,
     ledger: Annotated[
-        Path | None, typer.Option(help="an agent's ledger of before the account: its plan, or what it sent if closed")
+        Path | None, typer.Option(help="an agent's ledger from before the account: its plan, or what it sent if closed")
     ] = None,
     key: Annotated[str | None, typer.Option(help="a name of your own: the same key is drawn once")] = None,
     unit: Annotated[

@@ -29,8 +29,9 @@ app = typer.Typer()
 
 def run(path: Path | None, out: Path | None, seeds: int | None, changes: list[str], console: Console) -> None:
     """Run the study, then show and write everything."""
-    from coterie.fair.study import prepare, read_fair_plan
+    from coterie.fair.study import prepare
     from coterie.fair.study import run as run_study
+    from coterie.fair.study_plan import read_fair_plan
     from coterie.report.result import check_out, write_atomically, write_json
 
     plan = read_fair_plan(path, changes + ([f"seeds={seeds}"] if seeds else []))

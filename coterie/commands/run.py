@@ -134,7 +134,7 @@ def execute(
     edges = len(network.transport.edges)
     held = f"{int(network.sizes.sum())} {'people' if plan.by_person else 'records'}"
     console.print(
-        f"[bold]{escape(plan.name)}[/]: {network.graph.size} agents, {held}, {network.transport.kind} with "
+        f"[bold]{escape(plan.name)}[/]: {network.graph.size} parties, {held}, {network.transport.kind} with "
         f"{edges} edges, {network.problem.dim} parameters, {priced.algorithm.slug}, {priced.rounds} rounds",
         highlight=False,
     )
@@ -377,7 +377,7 @@ def command(
     set_: SetOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no progress bar")] = False,
     key: Annotated[Path | None, typer.Option(help="PEM file of an Ed25519 private key: sign the certificate")] = None,
-    devices: Annotated[str | None, typer.Option(help="spread the agents over devices: a number, or `all`")] = None,
+    devices: Annotated[str | None, typer.Option(help="spread the parties over devices: a number, or `all`")] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="folder for the run's state; started again, it goes on")
     ] = None,

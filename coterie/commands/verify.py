@@ -83,8 +83,8 @@ def _show(verdict: Verified, console: Console) -> None:
     shown = Table(box=None, header_style="bold")
     summed = content.central is not None and claim.name == content.central.name  # then the budget is for sums
     price = "ε, every message seen" if content.alone is None else "ε of the claim"
-    for column in ("agents", "records", "charges", price, "budget", "by"):
-        shown.add_column(column, justify="left" if column in ("agents", "by") else "right")
+    for column in ("parties", "records", "charges", price, "budget", "by"):
+        shown.add_column(column, justify="left" if column in ("parties", "by") else "right")
     for group in content.agents[:SHOWN]:
         count = sum(last - first + 1 for first, last in group.members)
         first = group.members[0][0]

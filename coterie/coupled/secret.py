@@ -1,4 +1,4 @@
-"""Coupled problems over secret sums: in every round only Σ A_i x_i is opened, through the exchange's real shares."""
+"""Coupled problems over secret sums: in every round only Σ A_i x_i is opened, of real shares in one process."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from coterie.coupled.solve import Aggregate
 from coterie.errors import InputError
+from coterie.exchange.additive import SumsHere
 from coterie.exchange.fixed_point import FixedPoint
-from coterie.exchange.members import SumsHere
 from coterie.exchange.sums import SumTerms
 from coterie.problems.coupled import Coupled
 
@@ -15,7 +15,7 @@ __all__ = ["secret_sum"]
 
 
 def secret_sum(problem: Coupled, *, fraction_bits: int = 24) -> Aggregate:
-    """An `aggregate` for `solve` that opens each round's sum between members with fresh shares.
+    """An `aggregate` for `solve` that opens each round's sum from fresh shares.
 
     The fixed-point range comes from the public bounds, which the agents' boxes must therefore give. Each opened number
     is off by at most N·2^(−fraction_bits − 1).

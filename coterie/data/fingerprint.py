@@ -182,7 +182,7 @@ def _read(path: Path) -> pd.DataFrame | tuple[np.ndarray, np.ndarray]:
 
 
 def _npz(path: Path) -> dict[str, np.ndarray] | None:
-    """The arrays of an npz file; None: it is none."""
+    """The arrays of an npz file; None if it is not one."""
     if not path.is_file():
         raise InputError(f"{path} is no file")
     with path.open("rb") as file:

@@ -62,13 +62,13 @@ def deal(
     dealt = _kind(kind).deal(dataset, agents, settings, sizes=sizes, rng=np.random.default_rng(seed))
     parts = _looked_at(kind, dealt)
     if len(parts) != agents and not (by_site(kind) and agents is None):
-        raise InputError(f"partition {kind!r} dealt to {len(parts)} agents, expected {agents}")
+        raise InputError(f"partition {kind!r} dealt to {len(parts)} parties, expected {agents}")
     rows, given = parts.rows, np.zeros(len(dataset), bool)
     known = rows.min(initial=0) >= 0 and rows.max(initial=0) < len(dataset)
     if known:
         over(len(rows), 1, lambda own: given.__setitem__(rows[own], True))
     if not parts.sizes.all() or not known or np.count_nonzero(given) < len(rows):
-        raise InputError(f"partition {kind!r} left an agent without records, or gave one away twice")
+        raise InputError(f"partition {kind!r} left a party without records, or gave one away twice")
     return _in_order(parts)
 
 
@@ -76,7 +76,7 @@ def _looked_at(kind: str, dealt: Sequence[np.ndarray]) -> Parts:
     """What a kind dealt, if it is row numbers."""
     parts = [dealt.rows] if isinstance(dealt, Parts) else [np.asarray(rows) for rows in dealt]
     if any(rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu") for rows in parts):
-        raise InputError(f"partition {kind!r} must deal a list of row numbers, whole ones, to each agent")
+        raise InputError(f"partition {kind!r} must deal a list of row numbers, whole ones, to each party")
     rows = np.concatenate([rows.astype(np.intp, copy=False) for rows in parts] or [np.empty(0, np.intp)])
     return Parts(rows, dealt.sizes if isinstance(dealt, Parts) else np.array([len(rows) for rows in parts], int))
 

@@ -151,7 +151,7 @@ class Store:
 
     @cache  # noqa: B019  (a store lives as long as its run)
     def cuts(self, agent: int, rows: int) -> tuple[int, ...]:
-        """Where to cut an agent's people into pieces of at most so many rows, which one person never exceeds."""
+        """Where to cut an agent's people into pieces of at most this many rows; no person has more."""
         assert self.people is not None
         count, cuts, base = self.people[agent], [0], 0
         for low in range(0, count, BLOCK):
@@ -217,7 +217,7 @@ def open_store(folder: str | Path) -> Store:
         path = folder / f"{name}.npy"
         size, wanted = path.stat().st_size if path.exists() else 0, start + count * 4 * (1 + len(features))
         if count > MOST:
-            raise InputError(f"{name} has {count} records; a store takes {MOST} of one agent: split them over agents")
+            raise InputError(f"{name} has {count} records; a store takes {MOST} of one party: split them over parties")
         if count < 1 or size != wanted:
             raise InputError(f"{path} has {size} bytes; expected {wanted} for {count} records: the store is damaged")
     for name, crowd in zip(names, people or (), strict=people is not None):
@@ -254,11 +254,11 @@ def header(count: int, columns: int) -> bytes:
 
 def check_names(names: tuple[str, ...]) -> None:
     if len(names) < 2:
-        raise InputError(f"a store needs at least 2 agents, got {len(names)}")
+        raise InputError(f"a store needs at least 2 parties, got {len(names)}")
     for name in names:
         if name == TEST or name.endswith(PEOPLE) or not NAME.fullmatch(name):
             raise InputError(
-                f"agent name {name!r} cannot be a file name: expected letters, digits, . _ -, not {TEST!r}, and no "
+                f"party name {name!r} cannot be a file name: expected letters, digits, . _ -, not {TEST!r}, and no "
                 f"{PEOPLE} at the end"
             )
 

@@ -73,7 +73,7 @@ def write_store(
     try:
         found = {name: _write(temporary / f"{name}.npy", pieces, width, levels) for name, pieces in agents.items()}
         if len({told["people"] is None for told in found.values()}) > 1:
-            raise InputError("it is said of some agents whose their records are, and not of others: say it of all")
+            raise InputError("it is said of some parties whose their records are, and not of others: say it of all")
         owned = next(iter(found.values()))["people"] is not None
         held_out = _write(temporary / f"{TEST}.npy", [test], width, levels)["records"]
         about = {
@@ -166,7 +166,7 @@ def _write(path: Path, pieces: Iterable[Chunk | Owned], width: int, levels: int 
             file.write(block.data)
             count += len(x)
         if not count:
-            raise InputError(f"{path.stem} has no records: every agent needs at least one")
+            raise InputError(f"{path.stem} has no records: every party needs at least one")
         file.seek(0)
         file.write(header(count, 1 + width))
     return {"records": count, "people": None, **({} if crowd is None else crowd.end())}

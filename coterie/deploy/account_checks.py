@@ -37,7 +37,7 @@ def same_draw(
 ) -> Draw | None:  # fmt: skip
     """The draw of this key, if there is one; refused where it was for anything else, so that it pays for nothing more.
 
-    Who drew may be allowed to no more, and the account may be closed: what was drawn stays drawn.
+    Whoever drew may no longer be allowed to, and the account may be closed: what was drawn stays drawn.
     """
     draw = found.draws.get(key)
     if draw is None:

@@ -18,7 +18,7 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from coterie.deploy.chain import canonical, link
-from coterie.deploy.sealing import Damaged
+from coterie.deploy.sealing import Damaged, or_damaged
 from coterie.privacy.codec import Json, from_json
 from coterie.privacy.events import Event
 from coterie.privacy.ledger import Budget
@@ -285,17 +285,9 @@ def first_statements(meta: AccountMeta, rows: Sequence[DurableRow]) -> list[tupl
     return [*made, rules, *(row.statement for row in rows)]
 
 
+@or_damaged
 def load_account(db: sqlite3.Connection) -> Contents:
     """Read a whole account and check everything in it; `Damaged` names the first row that is wrong."""
-    try:
-        return _load(db)
-    except (sqlite3.Error, ValueError, TypeError, LookupError, ArithmeticError, StopIteration) as error:
-        if isinstance(error, Damaged):
-            raise
-        raise Damaged(f"cannot be read: {error}") from error
-
-
-def _load(db: sqlite3.Connection) -> Contents:
     found = [sql for (sql,) in db.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")]
     if found != list(SCHEMA):
         raise Damaged(f"its tables are not those of an account of format {FORMAT}: damaged, or of another version")

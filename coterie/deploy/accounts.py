@@ -277,7 +277,7 @@ class DataAccount:
             all_new: you state that nobody in them was in the data of any epoch before. Then they begin with nothing
                 spent, and the earlier records are not drawn for any more: each has the budget for itself. Without it
                 the account goes on: whoever was there before has paid, and newcomers are treated as if they had too.
-                Nobody of before an epoch that was all new may come back later: what they paid is not counted there.
+                Nobody from before an epoch that was all new may come back later: what they paid is not counted there.
                 The very same records are refused; whether some of them are in other tables is yours to know.
             by: who says so; default: this user.
         """

@@ -43,7 +43,7 @@ def read_records(plan: Plan, path: Path) -> Records:
     if is_stored(path):
         found = _stored(path)
         if found.leaks:
-            raise InputError(f"{path}: {found.leaks[0]}; an agent takes records that only public rules have made")
+            raise InputError(f"{path}: {found.leaks[0]}; only records that public rules have made may be deployed")
         return found if plan.by_person else found._replace(people=None)
     if (numbers := plan.problem.settings().features) is not None:
         features = read_coefficients(path, numbers // 2)

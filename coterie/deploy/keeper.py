@@ -133,7 +133,7 @@ class Keeper(NamedTuple):
     def _ended(self, path: Path, name: str, identity: str, owners: Sequence[tuple[str, Path]]) -> Contents | None:
         """The last account that was for these records, closed; None: there was none. Refused if it is in force.
 
-        It has itself taken in what those before it have paid. One that a crash prevented from being made is none.
+        It has itself taken in what those before it have paid. One that a crash kept from being made does not count.
         """
         for one, place in owners:
             if one == identity:  # noted before a crash, and not written

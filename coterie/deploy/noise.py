@@ -38,7 +38,6 @@ from coterie.algorithms._sampling import DeadlineGaussian, Pace
 from coterie.algorithms.base import Algorithm, Config, Place, Round, find
 from coterie.algorithms.batches import axes
 from coterie.algorithms.laws import Grid, Inside, L2LaplaceLaw, LaplaceLaw, Law, Normal, Shared, Uniform
-from coterie.contracts import Charged
 from coterie.errors import InputError
 from coterie.exchange.choice import Exchange, Quantized
 from coterie.exchange.kinds import broadcast, quantized, secret_sum
@@ -47,6 +46,7 @@ from coterie.plan import Plan, refuse_ignored
 from coterie.privacy import events, secure
 from coterie.privacy.observers import STEEPEST
 from coterie.problems import Problem
+from coterie.solvable import Charged
 from coterie.sums.words import keyed
 from coterie.tables.algorithm import REFERENCES
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from coterie.deploy.chain import canonical, link, sha256
 from coterie.deploy.frames import BadFrame, Receipt
-from coterie.deploy.sealing import Damaged
+from coterie.deploy.sealing import Damaged, or_damaged
 from coterie.errors import InputError
 from coterie.privacy.accountants import account
 from coterie.privacy.codec import Json, from_json, to_json
@@ -250,6 +250,7 @@ def charges(db: sqlite3.Connection, meta: Meta) -> list[Entry]:
     ]
 
 
+@or_damaged
 def load(
     db: sqlite3.Connection,
     state_of: Callable[[sqlite3.Connection, int], bytes],
@@ -259,19 +260,6 @@ def load(
 
     `Damaged` names the first row that is wrong.
     """
-    try:
-        return _load(db, state_of, frame_of)
-    except (sqlite3.Error, OSError, ValueError, TypeError, LookupError, ArithmeticError) as error:
-        if isinstance(error, Damaged):
-            raise
-        raise Damaged(f"cannot be read: {error}") from error
-
-
-def _load(
-    db: sqlite3.Connection,
-    state_of: Callable[[sqlite3.Connection, int], bytes],
-    frame_of: Callable[[bytes | str], bytes],
-) -> Book:
     found = [sql for (sql,) in db.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")]
     if found not in FORMS:
         raise Damaged(f"its tables are not those of a ledger of format {FORMAT}: damaged, or made by another version")

@@ -22,14 +22,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import zlib
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
 from coterie.errors import InputError
 
 __all__ = ["PAGE", "VOLATILE", "Damaged", "LogPages", "filesystem", "intact", "is_sealed", "network_filesystem",
-           "overlaid", "page_sum", "page_sums", "scan_log", "seal_of"]  # fmt: skip
+           "or_damaged", "overlaid", "page_sum", "page_sums", "scan_log", "seal_of"]  # fmt: skip
 
 PAGE = 4096
 _COUNTER, _SEAL, _COUNTER_AGAIN, _WRITER = slice(24, 28), slice(60, 64), slice(92, 96), slice(96, 100)
@@ -46,6 +48,25 @@ _NETWORK = (
 
 class Damaged(InputError):
     """A ledger whose bytes are not what was written."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def or_damaged(load: Callable[P, T]) -> Callable[P, T]:
+    """`load`, of a file that only we write: whatever goes wrong in it is damage."""
+
+    @wraps(load)
+    def whole(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return load(*args, **kwargs)
+        except Damaged:
+            raise
+        except (sqlite3.Error, OSError, ValueError, TypeError, LookupError, ArithmeticError, StopIteration) as error:
+            raise Damaged(f"cannot be read: {error}") from error
+
+    return whole
 
 
 class LogPages(NamedTuple):

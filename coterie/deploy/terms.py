@@ -69,7 +69,7 @@ class Terms:
         network = public_network(plan)
         if len(network.sizes) != len(plan.deploy.parties):
             raise InputError(
-                f"deploy.parties lists {len(plan.deploy.parties)} parties, but there are {len(network.sizes)} agents"
+                f"deploy.parties lists {len(plan.deploy.parties)} parties, but the plan has {len(network.sizes)}"
             )
         return network
 

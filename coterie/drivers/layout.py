@@ -149,9 +149,9 @@ class Terrain:
     def __post_init__(self) -> None:
         n = len(self.parts)
         if n != self.graph.size:
-            raise InputError(f"the graph has {self.graph.size} nodes but the data is split over {n} agents")
+            raise InputError(f"the graph has {self.graph.size} nodes but the data is split over {n} parties")
         if (self.counts == 0).any():
-            raise InputError(f"agent {int(np.argmin(self.counts))} has no records: every agent needs at least one")
+            raise InputError(f"party {int(np.argmin(self.counts))} has no records: every party needs at least one")
         if self.start is not None and self.start.shape != (self.problem.dim,):
             raise InputError(f"the starting point has {self.start.shape} numbers, the problem {self.problem.dim}")
 

@@ -36,11 +36,11 @@ def minimise(
     return quasi_newton(lambda x: (value(x), slope(x)), solver, how, tolerance).x
 
 
-def pooled(layout: Layout, how: SolverSettings | None = None) -> np.ndarray:
+def pooled(layout: Layout) -> np.ndarray:
     """The minimiser of (1/N) Σ_i f_i, to gradient norm 1e-9 (in float64) where the problem is convex."""
     place, problem = layout.placed.place, layout.problem
     dtype = place.start.dtype
-    how = how or SolverSettings(max_steps=500)
+    how = SolverSettings(max_steps=500)
     tolerance = 1e-9 if dtype == jnp.float64 else 1e-5
 
     def solve(x: Array, groups: list[Group]) -> Array:  # an argument: as constants, records would be compiled in

@@ -93,7 +93,7 @@ def make_shards(*what: Any, mesh: Mesh, **options: Any) -> Shards:
     terrain = Terrain(*what, **options)
     parts = mesh.devices.size
     if parts > len(terrain.parts):
-        raise InputError(f"{parts} devices for {len(terrain.parts)} agents: use at most one device per agent")
+        raise InputError(f"{parts} devices for {len(terrain.parts)} parties: use at most one device per party")
     labels = partition_graph(terrain.graph, parts, terrain.key)
     traffic = make_traffic(terrain.graph, labels)
     members, real, lows = _seats(terrain, labels, parts)
@@ -229,7 +229,7 @@ def simulate_shards(
     """
     check_runs(runs, rounds, every)
     if exchange is not None and exchange.sums_only:
-        raise InputError("exchange.kind = 'secret-sum' runs on one device: every agent hears from every other in it")
+        raise InputError("exchange.kind = 'secret-sum' runs on one device: every party hears from every other in it")
     arrays, mesh = shards.arrays, shards.mesh
     dtype = arrays.place.start.dtype
     with jax.enable_x64(dtype == jnp.float64), jax.default_matmul_precision("highest"):

@@ -89,7 +89,7 @@ def vote(
         noisy = add(sums, rng.standard_normal(len(sums)), 1 / mu)  # type: ignore[arg-type]
         return Vote(float(np.sum(noisy) / records), len(sums) ** 0.5 / mu / records)
     if len(last.classes_) != 2:
-        raise InputError(f"scoring = 'auc' is of two classes, got {len(last.classes_)}")
+        raise InputError(f"scoring = 'auc' needs two classes, got {len(last.classes_)}")
     problem = Scores()
     scale = 2 * problem.half_gap / mu
     total = np.zeros(problem.size)

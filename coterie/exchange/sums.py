@@ -1,29 +1,14 @@
-"""The one interface of secret sums: what is agreed, what one party says and hears, what is opened.
+"""What parties of a secret sum agree on beforehand (`SumTerms`), what a round of it takes, and what is opened.
 
-A sum is opened by `Member`s, one at each party. A member has no network, no clock, no cipher and no ledger:
-
-    share(number, words)               sum `number` begins: the first parts of what this party says
-    take(number, sender, kind, body)   a part of somebody else's arrived, or `Rejected`, which changes nothing
-    missing()                          who has not answered in this message round
-    proceed()                          whoever is missing now is left out: the next parts, or `Aborted`
-    result()                           after the last message round: the sum and whose words are in it, or `Aborted`
-
-What carries the parts is somebody else's business: nothing at all inside one process (`coterie.exchange.members`, under
-coupled problems and fair classifiers), sealed envelopes along routes (`coterie.exchange.protocol`), signed frames and a
-ledger (`coterie.deploy.shared`). A part for one receiver must reach it unread, a part for everybody must be authentic.
-A simulation adds the words that members would open (`coterie.exchange.choice`).
-
-`SumTerms` is what everybody knows beforehand: the encoding, how many must answer, what is revealed to how many. Callers
-know terms and `Opened`; which members there are is decided in `coterie.exchange.members` alone.
+Three know them: deployed parties, on any graph and with drop-outs (`coterie.sums`); parties of one process, under
+coupled problems and fair classifiers (`coterie.exchange.additive`); and the simulator, which adds the words that
+parties would open (`coterie.exchange.choice`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,33 +16,17 @@ from numpy.typing import NDArray
 from coterie.errors import InputError
 from coterie.exchange.fixed_point import FixedPoint, Words
 from coterie.exchange.statement import Claim, Statement
-from coterie.exchange.wire import Kind, Rejected
 from coterie.sums.terms import BATCH, spares_for
 
-__all__ = ["Aborted", "Kept", "Member", "Opened", "SumPart", "SumTerms", "bytes_per_round"]
-
-
-class Aborted(Exception):
-    """A sum that cannot be opened: who is missing, in one line. Nothing was opened."""
-
-
-@dataclass(frozen=True)
-class SumPart:
-    """Something a party says in a message round: to one receiver in confidence (if it is a share), or to
-    everybody (None)."""
-
-    kind: Kind
-    receiver: int | None
-    body: bytes
+__all__ = ["Opened", "SumTerms", "bytes_per_round"]
 
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """An opened sum, and whose vectors are in it."""
+    """An opened sum: as numbers, and as the words that were added."""
 
     values: NDArray[np.float64]
     words: Words
-    included: tuple[int, ...]
 
     @property
     def steps(self) -> NDArray[np.int64]:
@@ -92,15 +61,15 @@ class SumTerms:
                 f"a secret sum needs at least 3 parties (2 honest ones and somebody to hide from), got {n}"
             )
         if not 0 <= c <= n - 2:
-            raise InputError(f"exchange.honest must be in 2..{n} for {n} agents, got {self.honest}")
+            raise InputError(f"exchange.honest must be in 2..{n} for {n} parties, got {self.honest}")
         if t is not None and self.honest is None:
             raise InputError(
                 f"exchange.threshold = {t} needs exchange.honest: how many may collude decides how many must answer"
             )
         if t is not None and not (2 * t > n + c and t <= n):
             raise InputError(
-                f"exchange.threshold must be in {(n + c) // 2 + 1}..{n} for {n} agents of whom {c} may collude (twice "
-                f"the threshold exceeds agents and colluders together), got {t}"
+                f"exchange.threshold must be in {(n + c) // 2 + 1}..{n} for {n} parties of whom {c} may collude (twice "
+                f"the threshold exceeds parties and colluders together), got {t}"
             )
 
     @property
@@ -201,114 +170,3 @@ def bytes_per_round(terms: SumTerms, size: int, rounds: int = BATCH) -> float:
     each = (176 + 176 + bits + 8 * size + 160 + 144 + 17 * n) * (n - 1) / n  # a leader sends nothing to itself
     lead = 112 + n + 144 + bits + 96 * n + 8 * size + 144 + bits + 80 * n + 144 + 16 * n
     return (batch + roster / n) / rounds + each + lead / n
-
-
-class Member(ABC):
-    """One party's half of sums of `size` words, one after the other: what all protocols have in common.
-
-    Numbers of sums only go up, so no share is used twice. Parts may arrive early, by one sum at most.
-    """
-
-    def __init__(self, terms: SumTerms, me: int, size: int) -> None:
-        self.terms, self.me, self.size, self.number = terms, me, size, -1
-        self.others = [j for j in range(terms.parties) if j != me]
-        self._stage = 0  # how many message rounds of this sum the party has spoken in
-        self._heard: dict[tuple[int, Kind], dict[int, bytes]] = {}
-
-    @property
-    @abstractmethod
-    def kinds(self) -> tuple[Kind, ...]:
-        """What is said in each message round of a sum."""
-
-    @property
-    def done(self) -> bool:
-        """Whether the party has said all that there is to say."""
-        return self._stage == len(self.kinds)
-
-    def share(self, number: int, words: Words) -> list[SumPart]:
-        """The first message round of a sum of these words."""
-        if number <= self.number:
-            raise InputError(f"round {number} was started before (the last one is {self.number}): shares are used once")
-        if words.shape != (self.size,):
-            raise InputError(f"expected {self.size} numbers to sum, got shape {words.shape}")
-        early = {key: got for key, got in self._heard.items() if key[0] >= number}
-        self.number, self._stage, self._heard = number, 1, early
-        parts = self._share(words)
-        for (when, kind), got in early.items():
-            if when == number:
-                got.update({sender: self._keep(kind, body) for sender, body in got.items()})
-        return parts
-
-    def expects(self, number: int, sender: int, kind: Kind) -> None:
-        """Whether parts of this sum are taken now, which a carrier may ask before it opens one; else `Rejected`."""
-        if not max(self.number, 0) <= number <= self.number + 1:
-            raise Rejected(f"party {sender} sent a {kind.name} of round {number}, this party is in round {self.number}")
-
-    def take(self, number: int, sender: int, kind: Kind, body: bytes) -> None:
-        """A part that arrived, from a sender that its carrier vouches for; `Rejected` where it does not belong."""
-        self.expects(number, sender, kind)
-        got = self._heard.setdefault((number, kind), {})
-        if sender in got:
-            raise Rejected(f"a second {kind.name} of party {sender} in round {number}")
-        self._check(kind, sender, body)
-        got[sender] = self._keep(kind, body) if number == self.number else body
-
-    def missing(self) -> list[int]:
-        """Who has not answered in the message round that this party spoke in last."""
-        return [j for j in self.others if j not in self._got(self.kinds[self._stage - 1])]
-
-    def proceed(self) -> list[SumPart]:
-        """The next message round, without those who are missing; `Aborted` if they cannot be missed."""
-        if not 0 < self._stage < len(self.kinds):
-            raise InputError(f"party {self.me} has no message round to go on to in round {self.number}")
-        parts = self._next(self.kinds[self._stage])
-        self._stage += 1
-        return parts
-
-    def result(self) -> Opened:
-        """The sum, or `Aborted`."""
-        if not self.done:
-            raise InputError(f"party {self.me} has not finished round {self.number}: there is no result yet")
-        return self._result()
-
-    # -- of each protocol ----------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _share(self, words: Words) -> list[SumPart]: ...
-
-    @abstractmethod
-    def _next(self, kind: Kind) -> list[SumPart]: ...
-
-    @abstractmethod
-    def _result(self) -> Opened: ...
-
-    @abstractmethod
-    def _check(self, kind: Kind, sender: int, body: bytes) -> None: ...
-
-    def _keep(self, kind: Kind, body: bytes) -> bytes:
-        """What must be kept of a part of the sum under way."""
-        return body
-
-    def _got(self, kind: Kind) -> dict[int, bytes]:
-        return self._heard.get((self.number, kind), {})
-
-    def _length(self, sender: int, kind: Kind, body: bytes, expected: int) -> None:
-        if len(body) != expected:
-            raise Rejected(f"a {kind.name} of party {sender} has {len(body)} bytes, expected {expected}")
-
-
-class Kept(Member):
-    """A member that a ledger can keep: its state is stored before what it said leaves, and it goes on from there."""
-
-    @property
-    @abstractmethod
-    def state(self) -> tuple[Words, ...]:
-        """All that it needs to go on, in arrays of fixed length."""
-
-    @abstractmethod
-    def body_bytes(self, kind: Kind) -> int:
-        """Length of a part."""
-
-    @abstractmethod
-    def resume(self, number: int, kind: Kind, state: tuple[Words, ...], answered: Iterable[int] = ()) -> Self:
-        """This member as it was when it had spoken in the message round of `kind` and these had answered."""

@@ -33,8 +33,8 @@ from coterie.algorithms.laws import Draw, Grid
 from coterie.drivers.layout import make_places
 from coterie.drivers.together import Deliver, play_together
 from coterie.errors import InputError
+from coterie.exchange.additive import Sums, SumsHere
 from coterie.exchange.fixed_point import FixedPoint
-from coterie.exchange.members import Sums, SumsHere
 from coterie.exchange.statement import Claim
 from coterie.exchange.sums import SumTerms
 from coterie.fair import holders as agents

@@ -123,7 +123,7 @@ def make_problem(plan: Plan, name: str, features: int, classes: tuple[str, ...] 
 
 
 def need_set(problem: Problem) -> None:
-    """Refuse a set that is not of this package and whose projection a search finds to be none."""
+    """Refuse a set that is not of this package and whose projection a search finds not to be one."""
     kept = problem.constraint
     if kept is None or type(kept).__module__ == Constraint.__module__:
         return

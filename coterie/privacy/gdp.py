@@ -76,9 +76,7 @@ def epsilon_of(mu: ArrayLike, delta: ArrayLike) -> Floats:
     >>> round(float(epsilon_of(0.313902, 1e-4)), 5)
     1.0
     """
-    mu, delta = np.broadcast_arrays(np.asarray(mu, float), _unit(delta))
-    if np.any(mu < 0) or np.any(np.isnan(mu)):
-        raise InputError(f"mu must be >= 0, got {mu}")
+    mu, delta = np.broadcast_arrays(_not_negative("mu", mu), _unit(delta))
     target = np.log(delta)
     with np.errstate(divide="ignore", invalid="ignore"):
         finite = np.where(np.isfinite(mu), mu, 1.0)
@@ -102,9 +100,7 @@ def mu_for(epsilon: ArrayLike, delta: ArrayLike) -> Floats:
     >>> round(float(mu_for(1.0, 1e-4)), 6)
     0.313902
     """
-    epsilon, delta = np.broadcast_arrays(np.asarray(epsilon, float), _unit(delta))
-    if np.any(epsilon < 0) or np.any(np.isnan(epsilon)):
-        raise InputError(f"epsilon must be >= 0, got {epsilon}")
+    epsilon, delta = np.broadcast_arrays(_not_negative("epsilon", epsilon), _unit(delta))
     target = np.log(delta)
     finite = np.where(np.isfinite(epsilon), epsilon, 1.0)
     upper = np.sqrt(2 * finite) + 40.0  # a ≤ −20 there: δ = 1 to the last digit
@@ -131,12 +127,17 @@ def mu_of_pure(epsilon: ArrayLike) -> Floats:
     >>> float(mu_of_pure(1.0).round(6)), float(mu_of_pure(0.0))
     (1.232035, 0.0)
     """
-    epsilon = np.asarray(epsilon, float)
-    if np.any(epsilon < 0) or np.any(np.isnan(epsilon)):
-        raise InputError(f"epsilon must be >= 0, got {epsilon}")
+    epsilon = _not_negative("epsilon", epsilon)
     finite = np.where(np.isfinite(epsilon), epsilon, 0.0)
     found = -2 * ndtri_exp(-np.logaddexp(0.0, finite)) * (1 + 1e-13)  # never below it by rounding
     return np.asarray(np.where(np.isfinite(epsilon), np.where(finite > 0, found, 0.0), np.inf))
+
+
+def _not_negative(name: str, given: ArrayLike) -> Floats:
+    numbers = np.asarray(given, float)
+    if np.any(numbers < 0) or np.any(np.isnan(numbers)):
+        raise InputError(f"{name} must be >= 0, got {numbers}")
+    return numbers
 
 
 def _unit(delta: ArrayLike) -> Floats:

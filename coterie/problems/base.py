@@ -108,7 +108,7 @@ class Problem(eqx.Module):
 
         @property
         def released(self) -> str:
-            """The algorithm that releases its sums over records, which are what is wanted; "": it is minimised."""
+            """The algorithm that releases its sums over records, if that is all it asks for; "": it is minimised."""
 
         @property
         def coupled(self) -> bool:

@@ -112,7 +112,7 @@ TRIES, TURNS, SLACK = 300, 12, 1e-7
 
 
 def try_set(constraint: Constraint, dim: int) -> None:
-    """Refuse a set whose projection a search finds to be none: what is proved of projections would not hold.
+    """Refuse a set whose projection a search finds not to be one: what is proved of projections would not hold.
 
     Pairs of points from tiny to huge, near to each other and far apart; and, at every point, the direction in which the
     projection stretches most, by power iteration on its derivative.

@@ -10,7 +10,7 @@ A norm from products of all pairs of places (‖Σ_t a_t ⊗ δ_t‖² = Σ_st �
 kernels are large, and is not used: where the parts cancel, rounding makes it too small, and then a record moves the
 sum by more than the clip. Here the norm is that of the very numbers that are added.
 
-Records are taken in pieces, so many as fit in `ROOM` numbers: a public choice, made from shapes.
+Records are taken in pieces, as many as fit in `ROOM` numbers: a public choice, made from shapes.
 """
 
 from __future__ import annotations

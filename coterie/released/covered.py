@@ -32,7 +32,7 @@ from coterie.released.scores import Scores, edges_of
 __all__ = ["CoveredNumber", "CoveredScores", "ToldCovered", "ToldScores", "share_in_words"]
 
 Floats = NDArray[np.float64]
-SURE = 5.0  # a noisy total below so many of its standard deviations may be none at all
+SURE = 5.0  # a noisy total below this many of its standard deviations may be zero
 MISSED = 0.25  # of the correction for bins, in the error
 
 

@@ -106,7 +106,7 @@ def _need_gaussian(training: Plan, first: Budget, whole: Budget) -> None:
 
 
 def _need_numbers(plan: Plan, asked: Sequence[str]) -> None:
-    """Refuse a column that has no quantiles, or that there is not."""
+    """Refuse a column that does not exist, or that has no quantiles."""
     _, rules, _, _ = table_of(plan)
     for name in asked:
         if name not in rules:

@@ -19,7 +19,7 @@ __all__ = ["Floats", "Quantile", "Rule", "TableStatistics"]
 
 Floats = NDArray[np.float64]
 Rule = Number | Category
-SURE = 5.0  # a noisy total below so many of its standard deviations may be none at all
+SURE = 5.0  # a noisy total below this many of its standard deviations may be zero
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class TableSums(Released):
 
     def __check_init__(self) -> None:
         if len(self.gaps) != len(self.levels):
-            raise InputError(f"gaps must say it of {len(self.levels)} columns, got {len(self.gaps)}")
+            raise InputError(f"gaps must have an entry for each of {len(self.levels)} columns, got {len(self.gaps)}")
         if self.size > MOST:
             raise InputError(
                 f"statistics would be {self.size} numbers, more than {MOST}: ask for fewer columns or bins"

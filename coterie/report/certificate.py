@@ -143,10 +143,9 @@ def certificate(
     agents.sort(key=lambda group: group["members"][0][0])
     most = max(g["rounds"] for g in agents)
     sums, cap = shared(plan, priced.algorithm, priced.cfg, priced.places, priced.terms, most)
-    printed = bool(getattr(priced.cfg, "as_printed", False))
     words = words_of(priced.algorithm, priced.cfg)
     single = alone(plan, priced.algorithm, priced.cfg, priced.places, most)
-    first, *others = claims(agents, sums, cap, delta, printed, network.leaks, words, single)
+    first, *others = claims(agents, sums, cap, delta, priced.cfg.printed, network.leaks, words, single)
     said = statements(
         plan, network.problem, priced.algorithm, priced.cfg, network.leaks, noise=noise, terms=priced.terms
     )  # fmt: skip

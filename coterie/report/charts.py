@@ -303,9 +303,9 @@ def network(graph: Graph, names: Sequence[str], records: Sequence[int]) -> Chart
         _name_nodes(nodes, width)
     edges = [(nodes[i], nodes[j]) for i, j in graph.edges.tolist()]
     return {
-        "id": "graph", "title": f"The graph: {graph.kind}, {graph.size} agents, {len(edges)} links", "width": width,
+        "id": "graph", "title": f"The graph: {graph.kind}, {graph.size} parties, {len(edges)} links", "width": width,
         "height": height, "nodes": nodes, "edges": edges,
-        "desc": "Each circle is an agent, larger with more records; each line is a link that messages travel.",
+        "desc": "Each circle is a party, larger with more records; each line is a link that messages travel.",
     }  # fmt: skip
 
 

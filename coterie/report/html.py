@@ -229,9 +229,9 @@ def _scores(result: RunResult, score: str, measure: str) -> Chart:
 def _curves(result: RunResult, score: Score | None, measure: str) -> list[Chart]:
     data, std, name = result["curves"], result["curves"]["std"], result["algorithm"]["name"]
     panels: list[tuple[Curve, str, str, bool]] = [
-        ("train_loss", "Training loss", "training loss (mean over agents)", False),
+        ("train_loss", "Training loss", "training loss (mean over parties)", False),
         *([] if score is None else [(score, measure.capitalize(), measure, False)]),
-        ("consensus_gap", "Disagreement between agents", "distance from the mean model (rms)", True),
+        ("consensus_gap", "Disagreement between parties", "distance from the mean model (rms)", True),
     ]
     out = list[Chart]()
     for key, title, label, log in panels:

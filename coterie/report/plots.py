@@ -41,7 +41,7 @@ def curves(result: RunResult, path: Path) -> None:
     data, std = result["curves"], result["curves"]["std"]
     score: Curve = "test_accuracy" if "test_accuracy" in data else "test_score"
     panels: list[tuple[Curve, str, bool]] = [
-        ("train_loss", "train loss (mean over agents)", False),
+        ("train_loss", "train loss (mean over parties)", False),
         (score, "test accuracy" if score == "test_accuracy" else f"test {result['metric']}", False),
         ("consensus_gap", "disagreement: rms ‖x_i − mean‖", True),
     ]
@@ -88,7 +88,7 @@ def network(network: Network, path: Path) -> None:
     if graph.size > 300:
         axis.hist(graph.degrees, bins=min(50, int(graph.degrees.max() - graph.degrees.min()) + 1), color=RUN)
         axis.set_xlabel("neighbours")
-        axis.set_ylabel("agents")
+        axis.set_ylabel("parties")
         style(axis)
     else:
         drawn = graph.to_networkx()
@@ -102,7 +102,7 @@ def network(network: Network, path: Path) -> None:
             nx.draw_networkx_labels(drawn, where, labels, ax=axis, font_size=7, font_color="black")
         axis.margins(0.18)
         axis.axis("off")
-    axis.set_title(f"{graph.kind}: {graph.size} agents, {len(graph.edges)} edges (labels: name, records)", fontsize=10)
+    axis.set_title(f"{graph.kind}: {graph.size} parties, {len(graph.edges)} edges (labels: name, records)", fontsize=10)
     figure.savefig(path, dpi=130, format=path.suffix[1:])
     plt.close(figure)
 
@@ -215,7 +215,7 @@ def loss_against_round(cells: list[Cell], references: dict[str, dict[str, float]
     if "pooled" in references:
         axis.axhline(references["pooled"]["train_loss"], color=INK, linestyle="--", label="pooled")
     axis.set_xlabel("round")
-    axis.set_ylabel("train loss (mean over agents)" + ("" if chosen is None else f" at ε = {chosen:g}"))
+    axis.set_ylabel("train loss (mean over parties)" + ("" if chosen is None else f" at ε = {chosen:g}"))
     _finish(figure, axis, path)
 
 
@@ -233,7 +233,7 @@ def loss_against_time(cells: list[Cell], references: dict[str, dict[str, float]]
         axis.plot(times, mean, dash, label=name, color=colours[c["method"]])
         axis.fill_between(times, mean - std, mean + std, color=colours[c["method"]], alpha=0.15, linewidth=0)
     axis.set_xlabel("virtual time (s): computing and sending")
-    axis.set_ylabel("train loss (mean over agents)")
+    axis.set_ylabel("train loss (mean over parties)")
     _finish(figure, axis, path)
 
 

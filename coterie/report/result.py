@@ -194,7 +194,7 @@ def privacy_block(plan: Plan, problem: Problem, priced: Priced, trace: Trace | N
 
 
 def _adaptive(rule: str, trace: Trace | None) -> Adaptive:
-    """Of noise that followed what was released: by which rule, and what each run used of the limit, which is ε."""
+    """Adaptive noise: by which rule it was chosen, and what each run used of the limit, which is ε."""
     runs = [] if trace is None else trace.steered
     return {"rule": rule, "limit": "epsilon is the limit that no choice can pass; spent is no guarantee", "runs": runs}
 

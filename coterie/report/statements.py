@@ -24,14 +24,14 @@ from coterie.tables.privacy import BeforePlan, PrivacyPlan
 __all__ = ["SECURE", "SIMULATED", "Said", "assumptions", "statements"]
 
 SIMULATED = "simulated, not private on a wire"
-SECURE = "whole numbers on a public grid, drawn by each agent from its operating system"
+SECURE = "whole numbers on a public grid, drawn by each party from its operating system"
 
 NOBODY = "nobody: recomputed from this file"
 BESIDE = "nobody: compared with the files, if they are there"
 CODE = "the authors of the installed coterie, who proved what its algorithms cost; derived again from the plan"
-OWNER = "each agent, for its own records"
-PROGRAM = "each agent, for the program that it ran"
-RELEASER = "whoever releases it, and every agent that could release more"
+OWNER = "each party, for its own records"
+PROGRAM = "each party, for the program that it ran"
+RELEASER = "whoever releases it, and every party that could release more"
 READER = "yourself: only you know whom a record is about"
 
 
@@ -119,10 +119,10 @@ def _before(privacy: PrivacyPlan, before: BeforePlan) -> str:
 def _whose(plan: Plan) -> list[Said]:
     """Whom the claim is for."""
     if not plan.by_person:
-        text = "the claim is for one record, which one agent holds; for a person with k records it is weaker"
+        text = "the claim is for one record, which one party holds; for a person with k records it is weaker"
         return [Said(text, READER)]
     return [
-        Said("the claim is for one person with all of its records at one agent; for a person whom several agents know "
+        Said("the claim is for one person with all of its records at one party; for a person whom several parties know "
              "it is weaker: what all of them send adds up, and so does what the person moves in an opened sum", READER),
         Said("it was said rightly whose every record is: who goes by two names is two people", OWNER),
     ]  # fmt: skip
@@ -144,17 +144,17 @@ def _of_sums(terms: SumTerms) -> list[Said]:
     name, _ = central_words(terms)
     who = f"of those who answered, together with all who did not ({n - terms.dropouts} of {n} must answer)"
     said = [
-        Said(f"{name}: at least {h} agents add their noise and keep their messages secret",
-             f"some {h} of the agents, whichever they are"),
-        Said(f"{name}: no more than {c} agents pool what they know, {who if terms.dropouts else 'whichever they are'}",
-             f"all but {c} of the agents"),
+        Said(f"{name}: at least {h} parties add their noise and keep their messages secret",
+             f"some {h} of the parties, whichever they are"),
+        Said(f"{name}: no more than {c} parties pool what they know, {who if terms.dropouts else 'whichever they are'}",
+             f"all but {c} of the parties"),
     ]  # fmt: skip
     if terms.shared:
         name, _ = local_words(shared=True)
         said.append(
-            Said(f"{name}: what is left of the guarantee if all other agents pool what they know against one; an agent "
+            Said(f"{name}: what is left of the guarantee if all other parties pool what they know against one; a party "
                  f"stops after sending {terms.retries} vectors again, so that it costs no more than the last claim",
-                 "nobody else: each agent for itself")
+                 "nobody else: each party for itself")
         )  # fmt: skip
     return said
 
@@ -164,12 +164,12 @@ def _of_pairs(name: str, *, simulated: bool) -> list[Said]:
     local, _ = local_words(shared=True)
     drawn = "simulated, from the seed" if simulated else "drawn by both from keys that the agreement pins"
     return [
-        Said(f"{name}: no more agents than that pool what they know, whichever they are; one that shows a secret, or "
-             "whose key is known, now or later, is one of them", "all agents but those"),
+        Said(f"{name}: no more parties than that pool what they know, whichever they are; one that shows a secret, or "
+             "whose key is known, now or later, is one of them", "all parties but those"),
         Said(f"{name}: what two neighbours share is known to these two alone, and fresh in every round: {drawn}",
              "both ends of every edge"),
-        Said(f"{local}: what is left of the guarantee if all other agents pool what they know against one: its own "
-             "noise alone hides its messages", "nobody else: each agent for itself"),
+        Said(f"{local}: what is left of the guarantee if all other parties pool what they know against one: its own "
+             "noise alone hides its messages", "nobody else: each party for itself"),
     ]  # fmt: skip
 
 
@@ -181,7 +181,7 @@ def statements(
 
     `terms` are those of the sums that are opened, if only sums are.
     """
-    there = "whoever ran the simulation" if noise == SIMULATED else "each agent, for its own ledger and its signature"
+    there = "whoever ran the simulation" if noise == SIMULATED else "each party, for its own ledger and its signature"
     drawn = "nobody can: its seed is in the plan" if noise == SIMULATED else f"{PROGRAM}, and its operating system"
     said = [
         Said("the listed events cost what the totals and the claims say, within the plan's budget", NOBODY),
@@ -193,7 +193,7 @@ def statements(
     ]
     said += [
         Said(f"{key} = {name!r} is not of coterie: it does what it states, by the code that other_code names",
-             f"the authors of {name!r}, and every agent that it ran this code") for key, (_, name) in
+             f"the authors of {name!r}, and every party that it ran this code") for key, (_, name) in
         others_kinds(plan.as_json()).items()
     ]  # fmt: skip
     if plan.privacy is not None and terms is not None and terms.honest is not None:

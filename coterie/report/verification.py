@@ -209,7 +209,7 @@ def _arithmetic(content: Sealed, parsed: Certificate) -> None:
         where = f"agents[{k}]"
         for first, last in group.members:
             if not first <= last < parsed.public.agents or seen[first : last + 1].any():
-                raise Refuted(f"{where}.members: {[first, last]} is no range of agents that are in no other group")
+                raise Refuted(f"{where}.members: {[first, last]} is no range of parties that are in no other group")
             seen[first : last + 1] = True
             if wrong := next((b for b in budgets[first : last + 1] if b != group.budget), None):
                 raise Refuted(f"{where}.budget: the plan says {wrong}, got {group.budget}")
@@ -326,7 +326,7 @@ def _budgets(epsilon: object, agents: int) -> list[float]:
     listed = epsilon if isinstance(epsilon, list) else [epsilon] * agents
     budgets = [e for e in listed if isinstance(e, float) and e > 0]
     if len(listed) != agents or len(budgets) != agents:
-        raise Refuted("plan.privacy.epsilon: expected a number > 0, or one for each agent")
+        raise Refuted("plan.privacy.epsilon: expected a number > 0, or one for each party")
     return budgets
 
 

@@ -1,8 +1,8 @@
 """Sets that a model may be kept in, one file each, found and never listed.
 
 A file has `make(dim, …)`, which returns a `coterie.problems.Constraint` of points with so many numbers: public, from
-its options alone. Its keyword arguments are its options (`problem.within_options` of a plan). What is not of this
-package is tried before anything runs (`coterie.problems.try_set`).
+its options alone. Its keyword arguments are its options (`problem.within_options` of a plan), and `EXAMPLE` has some
+with which the tests try it. What is not of this package is tried before anything runs (`coterie.problems.try_set`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Option = float | list[float]
 
 
 def check_options(name: str, options: Mapping[str, Option]) -> None:
-    """Refuse a set that there is not, and options that it does not take or lacks."""
+    """Refuse a set that does not exist, and options that it does not take or lacks."""
     make = SETS.load(name, "make").make
     try:
         inspect.signature(make).bind(1, **options)

@@ -3,6 +3,8 @@
 from coterie.errors import InputError
 from coterie.problems.sets import Ball
 
+EXAMPLE = {"radius": 0.5}
+
 
 def make(dim: int, radius: float) -> Ball:
     """{x : ‖x‖₂ ≤ radius}."""

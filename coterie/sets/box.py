@@ -6,6 +6,8 @@ from coterie.errors import InputError
 from coterie.problems.sets import Box
 from coterie.sets import Option, numbers
 
+EXAMPLE = {"low": -0.2, "high": 0.3}
+
 
 def make(dim: int, low: Option, high: Option) -> Box:
     """{x : low ≤ x_l ≤ high}."""

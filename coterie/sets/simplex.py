@@ -3,6 +3,8 @@
 from coterie.errors import InputError
 from coterie.problems.sets import Simplex
 
+EXAMPLE = {"total": 2.5}
+
 
 def make(dim: int, total: float = 1.0) -> Simplex:
     """{x : x_l ≥ 0, Σ_l x_l = total}."""

@@ -81,7 +81,7 @@ class Dealing(Agreeing):
     def on_keys(self, frame: SumFrame) -> None:
         """Note a batch key; deal when all are here."""
         if len(frame.body) != 32 or not agrees(frame.body):
-            raise BadSumFrame("a batch key is none")
+            raise BadSumFrame("a batch key is not a valid key")
         key: Key = ("keys", self.coming, frame.sender)
         if self.store.get(key) is None:
             self.commit({key: frame})

@@ -18,7 +18,7 @@ __all__ = ["Lending"]
 
 
 class Lending(Blame):
-    """The part of a party that makes good for votes that did not come."""
+    """The part of a party that stands in for votes that did not arrive."""
 
     _lent: dict[int, dict[int, SumFrame]]
 

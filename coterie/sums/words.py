@@ -96,8 +96,8 @@ def keyed(count: int) -> Callable[[int], Words]:
     """A stream of 64-bit integers with a key of its own, fresh from the operating system: for one table and one call.
 
     Ten times as fast as the system's own bytes, and as good up to ChaCha20's distinguishing advantage
-    (docs/threat-model.md). The key lives as long as what is returned. Few integers come from the system directly, and
-    so would more than one key's counter is good for.
+    (docs/threat-model.md). The key lives as long as what is returned. Few integers come from the system directly,
+    and so do more than one key's counter can count.
     """
     if not FEW <= count <= MANY:
         return words64

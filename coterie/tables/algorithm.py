@@ -19,8 +19,8 @@ __all__ = ["REFERENCES", "AlgorithmPlan"]
 
 
 REFERENCES = {
-    "pooled": "The optimum of all agents' data in one place: what decentralized learning tries to reach. Not private.",
-    "alone": "Every agent trains on its own data and sends nothing: what it gets without the others.",
+    "pooled": "The optimum of all parties' data in one place: what decentralized learning tries to reach. Not private.",
+    "alone": "Every party trains on its own data and sends nothing: what it gets without the others.",
 }
 
 

@@ -22,7 +22,7 @@ Epsilon = Annotated[float, Field(gt=0, le=MOST)]
 
 
 class BeforePlan(Settings):
-    """[privacy.before] What the same records have paid before this plan, which its settings come from."""
+    """[privacy.before] What the same records have paid already, for the settings of this plan."""
 
     epsilon: Epsilon = Field(description="ε of it, at the plan's δ: it is NOT in privacy.epsilon")
     what: str = Field(description="what was released, in words")
@@ -41,7 +41,7 @@ class PrivacyPlan(Naming):
     table: ClassVar[str] = "privacy"
     choices: ClassVar[Mapping[str, Kinds]] = {"schedule": SCHEDULES, "adaptive": RULES}
     epsilon: Epsilon | Annotated[list[Epsilon], Field(min_length=1)] = Field(
-        1.0, description="ε of the whole run; a list gives each agent its own"
+        1.0, description="ε of the whole run; a list gives each party its own"
     )
     delta: float = Field(1e-5, ge=0, lt=1, description="δ of the whole run; 0: a pure guarantee, where there is one")
     schedule: str = Field("uniform", description="how the budget is spread over rounds; or your own, as package.module")
@@ -70,7 +70,7 @@ class PrivacyPlan(Naming):
     )
 
     def check(self) -> None:
-        """Refuse a schedule that there is not, and options that it does not take."""
+        """Refuse a schedule that does not exist, and options that it does not take."""
         make_schedule(self.schedule, self.listed or 2, **self.schedule_options)
         if self.adaptive is None and self.adaptive_options:
             raise InputError("privacy.adaptive_options are of a rule: name it in privacy.adaptive")

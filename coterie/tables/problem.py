@@ -35,12 +35,12 @@ class ProblemPlan(Naming):
     ridge: float | None = Field(
         None,
         ge=0,
-        description="ridge/2 ‖x‖² added to every agent's objective; default: the algorithm's own, 1e-5 for dp-dsgd and "
+        description="ridge/2 ‖x‖² added to every party's objective; default: the algorithm's own, 1e-5 for dp-dsgd and "
         "1e-3 for the others",
     )
     weighting: Literal["agents", "records"] | None = Field(
         None,
-        description="what counts equally: agents or records; default: records where noise is shared "
+        description="what counts equally: parties (agents) or records; default: records where noise is shared "
         '(`exchange.noise = "central"`), whose heaviest record sets it for all, else agents',
     )
     model: Literal["linear", "additive"] | None = Field(
@@ -94,7 +94,7 @@ class ProblemPlan(Naming):
         return read(kind, given, "problem")
 
     def check_within(self) -> None:
-        """Refuse a set that there is not, and options that it does not take."""
+        """Refuse a set that does not exist, and options that it does not take."""
         if self.within is not None:
             check_options(self.within, self.within_options or {})
         elif self.within_options:

@@ -55,10 +55,10 @@ class PartitionPlan(Choosing):
 
     table: ClassVar[str] = "partition"
     choices: ClassVar[Mapping[str, Kinds]] = {"kind": PARTITIONS}
-    kind: str = Field("site", description="how records are split over agents; or your own, as package.module")
-    agents: int | None = Field(None, ge=2, le=10**8, description="number of agents; by site: all sites")
+    kind: str = Field("site", description="how records are split over parties; or your own, as package.module")
+    agents: int | None = Field(None, ge=2, le=10**8, description="number of parties; by site: all sites")
     sizes: list[Count] | None = Field(
-        None, description="records of each agent (people, where they are the unit): sizes are public and fix the noise"
+        None, description="records of each party (people, where they are the unit): sizes are public and fix the noise"
     )
 
     @property

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
-from pydantic import ValidationError
 
 from coterie.algorithms.base import Algorithm, Law, Needs, find
 from coterie.algorithms.batches import rows
@@ -28,7 +27,7 @@ from coterie.losses.base import find_loss
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Event, NonPrivate
 from coterie.problems import HeldShard, Problem
-from coterie.testing.claims import need
+from coterie.testing.claims import need, need_settings
 
 __all__ = ["ALGORITHM_CHECKS", "check_algorithm"]
 
@@ -119,14 +118,7 @@ def check_protocol(algorithm: Algorithm) -> None:
     need(isinstance(algorithm.example, algorithm.config), "EXAMPLE is no Config")
     need(len(algorithm.text.strip()) > 20, "the module has no docstring")
     need(bool(algorithm.reference), "REFERENCE is missing")
-    try:
-        algorithm.config(no_such_setting=1)  # type: ignore[call-arg]
-    except ValidationError:
-        pass
-    else:
-        need(False, "settings that it does not have are not refused")
-    for name, field in algorithm.config.model_fields.items():
-        need(bool(field.description), f"setting {name} has no description")
+    need_settings(algorithm.config)
     leaves, structure = jax.tree.flatten(algorithm.example)
     need(jax.tree.unflatten(structure, leaves) == algorithm.example, "EXAMPLE does not survive as a pytree")
     laws = algorithm.draws(algorithm.example, rows(_layout(algorithm).arrays.place, 0)).values()

@@ -10,7 +10,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pydantic import ValidationError
 
 from coterie.algorithms.base import find
 from coterie.audit import examine, gather, make_setting
@@ -19,7 +18,7 @@ from coterie.losses.base import Loss, find_loss
 from coterie.problems import HeldShard, Problem, SolverSettings
 from coterie.problems.facts import try_facts
 from coterie.problems.labels import ClassNumbers
-from coterie.testing.claims import need
+from coterie.testing.claims import need, need_settings
 
 __all__ = ["LOSS_CHECKS", "PROBLEM_CHECKS", "check_loss", "check_problem"]
 
@@ -51,14 +50,7 @@ def check_problem(problem: Problem) -> None:
 def check_parts(loss: Loss) -> None:
     """Docstrings, settings that say what they are, and problems of as many features and classes as asked for."""
     need(len(loss.text.strip()) > 20, "the module has no docstring")
-    for name, field in loss.settings.model_fields.items():
-        need(bool(field.description), f"setting {name} has no description")
-    try:
-        loss.settings(no_such_setting=1)  # type: ignore[call-arg]
-    except ValidationError:
-        pass
-    else:
-        need(False, "settings that it does not have are not refused")
+    need_settings(loss.settings)
     need(loss.example.columns == 2, f"EXAMPLE has {loss.example.columns} features, expected 2")
     for problem in _made(loss):
         need(type(problem) is type(loss.example), "make returns another kind of problem than EXAMPLE")

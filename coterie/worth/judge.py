@@ -201,7 +201,7 @@ def _homes(experiment: Experiment, chosen: NDArray, run: NDArray | None) -> tupl
 
 
 def _majority(experiment: Experiment, specificity: float) -> dict[str, float]:
-    """What the larger class of the training records, said of everybody with its share as the chance, would reach."""
+    """What always saying the training records' larger class, with its share as the chance, would reach."""
     problem, test = experiment.network.problem, experiment.test
     assert test is not None
     trained, truth = (numbered(problem, t) for t in (experiment.targets, test.targets))

@@ -7,10 +7,10 @@ import pytest
 
 from coterie.algorithms.base import Algorithm, find
 from coterie.audit.batches import _surprise, batches, drawn, explained
-from coterie.audit.fault import Fault
-from coterie.audit.fault_list_batches import BATCHES
-from coterie.audit.faults import _config, plant
 from coterie.audit.setting import make_setting
+from tests.audit.seeded.batches import BATCHES
+from tests.audit.seeded.fault import Fault
+from tests.audit.seeded.hunting import config_of, plant
 
 # by what they are found without any statistics, or by which part of the law
 WORDS = {
@@ -37,7 +37,7 @@ def marked(fault: Fault) -> object:
 @pytest.mark.parametrize("fault", [marked(f) for f in BATCHES if f.name in WORDS])
 def test_what_decides_a_batch_is_found(fault: Fault) -> None:
     broken = Algorithm.of(fault.module, plant(fault))
-    setting = make_setting(broken, _config(broken, fault), epsilon=8.0)
+    setting = make_setting(broken, config_of(broken, fault), epsilon=8.0)
     assert WORDS[fault.name] in str(batches(setting))
 
 

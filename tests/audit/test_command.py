@@ -15,7 +15,6 @@ from coterie import cli
 from coterie.algorithms.base import find
 from coterie.audit import audit, make_setting
 from coterie.audit.checks import examine, gather, repeats
-from coterie.audit.faults import FAULTS, plant
 from coterie.audit.one_run import one_run
 from coterie.audit.picture import allowed
 from coterie.audit.planned import of_plan, sums
@@ -23,6 +22,7 @@ from coterie.audit.setting import ATTACKS
 from coterie.errors import InputError
 from coterie.losses.hinge import Hinge
 from coterie.privacy.events import Event, Gaussian
+from tests.audit.seeded.hunting import FAULTS, plant
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_a_plan_with_a_claim_for_sums_is_audited_for_them(tmp_path: Path) -> Non
     plan, looked = of_plan(tmp_path / "plan.toml")
     ((words, found),) = sums(plan)
     assert found.passed, found
-    assert words == "opened sums of 5 agents, 4 of them honest"
+    assert words == "opened sums of 5 parties, 4 of them honest"
     assert looked[0].setting.epsilon > 1  # a message by itself carries less noise than its own budget would ask for
 
 

@@ -7,9 +7,9 @@ import pytest
 from coterie.algorithms.base import Algorithm, find
 from coterie.audit import audit, make_setting
 from coterie.audit.checks import CHECKS, Finding
-from coterie.audit.faults import FAULTS, Fault, hunt, plant
 from coterie.audit.setting import ATTACKS
 from coterie.errors import InputError
+from tests.audit.seeded.hunting import FAULTS, Fault, hunt, plant
 
 # one or two of every check; what is left out here is caught by another test every day, or like one of these
 EVERYDAY = {

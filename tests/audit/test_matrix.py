@@ -9,13 +9,13 @@ import pytest
 
 from coterie.algorithms.base import Algorithm, find
 from coterie.audit.checks import examine, gather
-from coterie.audit.faults import FAULTS, plant
 from coterie.audit.losses import LOSSES, accepted
 from coterie.audit.matrix import Case, audited, cases, covering, variations
 from coterie.audit.setting import make_setting
 from coterie.experiment import public_network
 from coterie.plan import validate
 from coterie.pricing import price
+from tests.audit.seeded.hunting import FAULTS, plant
 from tests.support import mostly_slow
 
 PRIVATE = audited()

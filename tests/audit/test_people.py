@@ -10,8 +10,6 @@ import pytest
 from coterie.algorithms.base import find
 from coterie.audit.audit import audit
 from coterie.audit.checks import examine, gather
-from coterie.audit.fault_list_people import PEOPLE
-from coterie.audit.faults import _put
 from coterie.audit.matrix import cases
 from coterie.audit.planned import of_plan
 from coterie.audit.setting import ATTACKS, CROWD, Setting, make_setting, worlds
@@ -21,6 +19,8 @@ from coterie.cli import main
 from coterie.errors import InputError
 from coterie.losses.logistic import Logistic
 from coterie.problems import of_people
+from tests.audit.seeded.hunting import put_in
+from tests.audit.seeded.people import PEOPLE
 
 TRIALS = 500
 
@@ -55,7 +55,7 @@ def test_the_claim_holds_for_a_person_with_forty_records() -> None:
 def test_a_build_that_clips_every_record_is_refuted_by_its_transcripts() -> None:
     """The fault is planted in the product; what it sends to a reader of messages is enough."""
     fault = next(f for f in PEOPLE if "every record of a person is clipped" in f.name)
-    with _put(fault):
+    with put_in(fault):
         verdict = audit(setting(), TRIALS)
     assert verdict.violated
     assert verdict.lower_bound > 2 * 8.0

@@ -7,10 +7,10 @@ import pytest
 
 from coterie.algorithms.base import Algorithm, all_algorithms, find
 from coterie.audit import audit, make_setting
-from coterie.audit.faults import FAULTS, plant
 from coterie.audit.search import Searched, ratios, search
 from coterie.audit.setting import ANGLE, Setting
 from coterie.errors import InputError
+from tests.audit.seeded.hunting import FAULTS, plant
 
 HIDDEN = {"qdpsgd1", "qdpsgd2", "qdpsgd2-grad"}  # a state behind rounding: nothing to differentiate
 PRIVATE = [slug for slug, a in all_algorithms().items() if a.private and slug not in HIDDEN]

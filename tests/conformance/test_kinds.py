@@ -1,4 +1,4 @@
-"""What every graph kind, mixing rule, source, partition, schedule and exchange that is found must do; none is named."""
+"""What every graph kind, mixing rule, source, partition, schedule, adaptive rule, set and exchange must do."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ from coterie.exchange.statement import Statement
 from coterie.found import Kinds
 from coterie.graphs import KINDS, RULES, build_graph, build_mixing, from_outside, make_graph
 from coterie.plan import validate
+from coterie.privacy import adaptive
 from coterie.privacy.schedules import SCHEDULES
 from coterie.privacy.schedules import make as make_schedule
+from coterie.problems.sets import Constraint, try_set
+from coterie.sets import SETS, make_set
 from coterie.settings import Settings
 
 MADE = [kind for kind in KINDS.names if not from_outside(kind)]
@@ -193,3 +196,38 @@ def test_a_schedule_is_positive_and_costs_what_all_cost(name: str) -> None:
         assert shape.shape == (rounds,)
         assert np.all(shape > 0)
         assert np.sum(1 / shape**2) == pytest.approx(rounds)
+
+
+@pytest.mark.parametrize("name", SETS.names)
+@pytest.mark.parametrize("dim", [1, 5])
+def test_a_set_is_convex_and_its_projection_is_one(name: str, dim: int) -> None:
+    module = SETS.load(name, "make", "EXAMPLE")
+    assert (module.__doc__ or "").strip()
+    validate({"problem": {"within": name, "within_options": module.EXAMPLE}})
+    try_set(make_set(name, dim, module.EXAMPLE), dim)
+
+
+class Shrunk(Constraint):
+    """A ball whose projection stops halfway."""
+
+    def project(self, x: jax.Array) -> jax.Array:
+        return x / jnp.maximum(1.0, jnp.linalg.norm(x) / 2) / 2
+
+
+def test_what_is_no_projection_is_found() -> None:
+    with pytest.raises(InputError, match="moves when it is projected again"):
+        try_set(Shrunk(), 5)
+
+
+@pytest.mark.parametrize("name", [name for name in adaptive.RULES.names if name != "own"])
+def test_an_adaptive_rule_follows_what_was_released_and_nothing_else(name: str) -> None:
+    """Whatever was sent: a positive multiple, the same for the same messages, which it may read only."""
+    rule, again = adaptive.make(name, {}), adaptive.make(name, {})
+    messages = np.random.default_rng(0).standard_normal((20, 3, 4))
+    messages.flags.writeable = False
+    noise: list[float] = []
+    for t in range(20):
+        seen = adaptive.History(messages[:t], tuple(noise), 1 - t / 20)
+        assert rule(t, seen) == again(t, seen)
+        assert 0 < rule(t, seen) < np.inf
+        noise.append(rule(t, seen))

@@ -31,7 +31,7 @@ def toy(n: int, classes: int = 3, seed: int = 0, people: int | None = None) -> D
 def test_iid_is_a_fair_deal(n: int, agents: int, seed: int) -> None:
     data = toy(n)
     if agents > n:
-        with pytest.raises(InputError, match="agents"):
+        with pytest.raises(InputError, match="parties cannot share"):
             partition(data, agents, "iid", seed=seed)
         return
     shards = partition(data, agents, "iid", seed=seed)
@@ -91,8 +91,8 @@ def test_sizes_and_sites() -> None:
         ((0, "iid"), {}, "agents must be >= 1, got 0"),
         ((None, "iid"), {}, "agents must be >= 1, got None"),
         ((3, "random"), {}, "unknown partition 'random'; there are dirichlet, iid, site"),
-        ((3, "site"), {}, "has 5 sites, but 3 agents"),
-        ((3, "iid"), {"sizes": [1, 2]}, "3 agents need 3 sizes, got 2"),
+        ((3, "site"), {}, "has 5 sites, but 3 parties"),
+        ((3, "iid"), {"sizes": [1, 2]}, "3 parties need 3 sizes, got 2"),
         ((3, "iid"), {"sizes": [1, 0, 2]}, "0 or more records"),
         ((3, "iid"), {"sizes": 1001}, "need 3003 of 3000 records"),
         ((5, "site"), {"sizes": 3}, "sizes belong to the partition 'iid'"),
@@ -115,9 +115,9 @@ def test_partition_refusals_by_data() -> None:
         partition(regression, 2, "dirichlet")
     with pytest.raises(InputError, match="separate the records of a person"):
         partition(toy(9, people=3), 2, "dirichlet")
-    with pytest.raises(InputError, match="2 agents with 2 or more people need 4 of 3 people"):
+    with pytest.raises(InputError, match="2 parties with 2 or more people need 4 of 3 people"):
         partition(toy(9, people=3), 2, "iid", sizes=2)
-    with pytest.raises(InputError, match="9 agents cannot share"):
+    with pytest.raises(InputError, match="9 parties cannot share"):
         partition(toy(9, people=3), 9, "iid")
 
 

@@ -63,7 +63,7 @@ def failing() -> Iterator[Chunk]:
     [
         ({"a": [records(4)], "test": [records(4)]}, "'test'"),
         ({"a": [records(4)], "../b": [records(4)]}, "file name"),
-        ({"a": [records(4)]}, "at least 2 agents"),
+        ({"a": [records(4)]}, "at least 2 parties"),
         ({"a": [records(4)], "b": []}, "b has no records"),
         ({"a": [records(4)], "b": [records(4, width=2)]}, "b: expected"),
         ({"a": [records(4)], "b": [records(4), (np.full((1, 3), np.nan), np.zeros(1))]}, "record 4 is not finite"),
@@ -116,7 +116,7 @@ def manifest(**changes: object) -> Callable[[Path], None]:
         (lambda f: (f / "manifest.json").write_text("{"), "manifest.json is damaged"),
         (manifest(format=3), "format 3; expected 2"),
         (manifest(agents=[{"name": "../x", "records": 1}, {"name": "b", "records": 1}]), "file name"),
-        (manifest(agents=[{"name": "a", "records": 1 << 31}, {"name": "b", "records": 1}]), "split them over agents"),
+        (manifest(agents=[{"name": "a", "records": 1 << 31}, {"name": "b", "records": 1}]), "split them over parties"),
     ],
 )
 def test_damage_is_refused_when_it_is_opened(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:

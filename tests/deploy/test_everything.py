@@ -31,8 +31,8 @@ from coterie.deploy.work import Turns, Work
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
+from coterie.exchange.additive import SumsHere
 from coterie.exchange.kinds import quantized
-from coterie.exchange.members import SumsHere
 from coterie.experiment import Experiment, prepare
 from coterie.losses.base import find_loss
 from coterie.plan import Plan, read_plan

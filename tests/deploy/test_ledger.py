@@ -422,20 +422,20 @@ def test_the_checks_are_what_refuses(folder: Path, monkeypatch: pytest.MonkeyPat
     assert accepted(path, data, unused + message) == unused
     with monkeypatch.context() as patch:
         patch.setattr(
-            records, "_load", without("if link(before, round, charge, total, held, state_hash, frame_hash) != own:")
+            records, "load", without("if link(before, round, charge, total, held, state_hash, frame_hash) != own:")
         )
         assert accepted(path, data, message) == message
 
 
 def without(check: str) -> Any:
-    """`records._load` with one comparison taken out of its source."""
+    """`records.load` with one comparison taken out of its source."""
     import inspect
 
-    source = inspect.getsource(records._load)
+    source = inspect.getsource(records.load)
     assert check in source
     names = dict(vars(records))
     exec("from __future__ import annotations\n" + source.replace(check, "if False:"), names)
-    return names["_load"]
+    return names["load"]
 
 
 def test_any_flipped_bit_of_the_state_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -468,7 +468,7 @@ def test_any_flipped_bit_of_the_state_is_refused(folder: Path, monkeypatch: pyte
         with pytest.raises(Damaged, match="the state is not the one of round 6"):
             opens()
     monkeypatch.setattr(
-        records, "_load", without("if book.rows and sha256(state_of(db, len(book.rows) - 1)) != state_hash:")
+        records, "load", without("if book.rows and sha256(state_of(db, len(book.rows) - 1)) != state_hash:")
     )
     assert not refused(flipped(state, 77))  # the twin that does not compare
 

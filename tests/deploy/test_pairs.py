@@ -362,7 +362,7 @@ def test_a_party_certifies_both_claims_and_every_observer() -> None:
     assert [seat.observer for seat in verified.content.observers or ()] == ["ada", "ada + ben"]
     pair = verified.content.observers[1].epsilon[2]  # type: ignore[index]
     assert pair == pytest.approx(claims[1].epsilon, rel=1e-6)  # of three parties two are everybody else
-    assert any("all other agents pool what they know" in s.statement for s in verified.content.statements)
+    assert any("all other parties pool what they know" in s.statement for s in verified.content.statements)
 
     def refuted(why: str, **changes: Any) -> None:
         with pytest.raises(Refuted, match=why):

@@ -156,7 +156,7 @@ def test_no_copy_of_another_agents_records_pads_a_shard() -> None:
 
 @pytest.mark.parametrize(
     ("parts", "size", "words"),
-    [([2, 0], 2, "agent 1 has no records"), ([1, 1, 1], 2, "2 nodes but the data is split over 3")],
+    [([2, 0], 2, "party 1 has no records"), ([1, 1, 1], 2, "2 nodes but the data is split over 3")],
 )
 def test_what_does_not_fit_is_refused(parts: list[int], size: int, words: str) -> None:
     graph = make_graph("path", size)

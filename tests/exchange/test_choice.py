@@ -12,16 +12,16 @@ import pytest
 from coterie.algorithms.base import all_algorithms, find
 from coterie.drivers import agent
 from coterie.errors import InputError
+from coterie.exchange.additive import SumsHere
 from coterie.exchange.choice import Broadcast, Quantized, SecretSum, check_fits
+from coterie.exchange.fixed_point import FixedPoint
 from coterie.exchange.planned import statement_of
-from coterie.exchange.protocol import Post, one_round
-from coterie.exchange.sums import Opened, bytes_per_round
+from coterie.exchange.sums import SumTerms, bytes_per_round
 from coterie.experiment import Experiment, prepare
 from coterie.graphs import make_graph, mixing
 from coterie.plan import validate
 from coterie.pricing import Priced, price
 from coterie.privacy import gdp
-from tests.exchange.cases import seats
 from tests.support import network, run
 
 SUMS = [slug for slug, a in all_algorithms().items() if a.reads != "individuals"]
@@ -34,11 +34,10 @@ SIZES = [6, 9, 12, 7, 10]
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_simulator_opens_the_same_integers_as_the_parties(seed: int) -> None:
-    """Shares cancel: the compiled sum and the protocol agree in every bit."""
+    """Shares cancel: the compiled sum and that of the parties agree in every bit."""
     rng = np.random.default_rng(seed)
     values = rng.uniform(-1, 1, (7, 40)) * 10.0 ** rng.integers(-9, 6, (7, 40))
-    got = one_round(Post(seats(7, 40)), 0, values)[0]
-    assert isinstance(got, Opened)
+    got = SumsHere(SumTerms(FixedPoint(7)), 40).open(list(values))
     with jax.enable_x64(True):
         words = np.asarray(jax.jit(SecretSum(7).opened)(jnp.asarray(values)))
     np.testing.assert_array_equal(words, got.words)
@@ -149,7 +148,7 @@ def plan_with(**exchange: object) -> dict:
         ({"algorithm": {"name": "ldp-dgd"}}, "ldp-dgd needs individual messages"),
         ({"run": {"rounds": 5, "dtype": "float32"}}, "needs run.dtype = 'float64'"),
         ({"exchange": {"kind": "secret-sum", "fraction_bits": 55}}, "lower bound or fraction_bits"),
-        ({"exchange": {"kind": "secret-sum", "honest": 4, "threshold": 3}}, "threshold must be in 4..5 for 5 agents"),
+        ({"exchange": {"kind": "secret-sum", "honest": 4, "threshold": 3}}, "threshold must be in 4..5 for 5 parties"),
         ({"exchange": {"kind": "secret-sum", "honest": 6}}, "exchange.honest must be in 2..5"),
         ({"exchange": {"kind": "secret-sum", "honest": 4, "fraction_bits": 24}}, "lower exchange.fraction_bits to"),
         (

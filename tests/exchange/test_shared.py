@@ -69,7 +69,7 @@ def test_terms_are_those_of_the_protocol() -> None:
         for r in range(terms.dropouts + 1):
             total = (n - r) * layers.kept(layers.keep(r)) / layers.variance
             assert terms.left(r) == pytest.approx(float(total))
-        with pytest.raises(InputError, match=rf"threshold must be in {least}\.\.{n} for {n} agents of whom {c} may"):
+        with pytest.raises(InputError, match=rf"threshold must be in {least}\.\.{n} for {n} parties of whom {c} may"):
             SumTerms(FixedPoint(n), n - c, least - 1)
     everybody = SumTerms(FixedPoint(6), 5)
     assert (everybody.quorum, everybody.dropouts, everybody.parts) == (6, 0, (1 / 5,))
@@ -90,8 +90,8 @@ def test_bytes_are_those_that_parties_make(n: int, c: int, told: int) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"exchange": {"honest": 7}}, r"exchange.honest must be in 2\.\.6 for 6 agents, got 7"),
-        ({"exchange": {"threshold": 3}}, r"exchange.threshold must be in 4\.\.6 for 6 agents of whom 1 may collude"),
+        ({"exchange": {"honest": 7}}, r"exchange.honest must be in 2\.\.6 for 6 parties, got 7"),
+        ({"exchange": {"threshold": 3}}, r"exchange.threshold must be in 4\.\.6 for 6 parties of whom 1 may collude"),
         ({"exchange": {"threshold": 7}}, r"exchange.threshold must be in 4\.\.6 .* got 7"),
         ({"exchange": {"bound": 2.0**35, "fraction_bits": 0}}, "more than 2\\^34: float64 would not keep"),
         ({"exchange": {"fraction_bits": 24}}, "more than 2\\^18, the most that can be drawn"),
@@ -319,7 +319,7 @@ def test_a_certificate_states_three_numbers_and_is_derived_anew() -> None:
     assert [first["private"], local["private"]] == [True, False]
     assert "any 1 of the parties who answered know, together with all who did not" in first["adversary"]
     said = " ".join(one["statement"] for one in content["statements"])
-    assert "no more than 1 agents pool what they know" in said
+    assert "no more than 1 parties pool what they know" in said
     assert "stops after sending 6 vectors again" in said
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from coterie.errors import InputError
-from coterie.exchange.protocol import Post, one_round
+from coterie.exchange.additive import SumsHere
+from coterie.exchange.fixed_point import FixedPoint
 from coterie.exchange.sum_noise import (
     SMOOTHING,
     TABLE_ERROR,
@@ -17,11 +18,10 @@ from coterie.exchange.sum_noise import (
     log_ratio_of_sum,
     opened_event,
 )
-from coterie.exchange.sums import Opened
+from coterie.exchange.sums import SumTerms
 from coterie.privacy import gdp
 from coterie.privacy.accountants import account, delta_of
 from coterie.privacy.secure import DiscreteGaussianTable
-from tests.exchange.cases import seats
 
 
 def discrete_gaussian(deviation: float, reach: int) -> np.ndarray:
@@ -112,10 +112,9 @@ def test_an_opened_sum_carries_the_noise() -> None:
     """Six parties, noise for four honest ones: variance 6/4 σ² when all are, and exactly none of it is lost."""
     noise, d, n = DiscreteGaussianTable.from_variance(Fraction(1, 4) * 4**10 / 4), 20_000, 6
     parts = [noise.sample(d) for _ in range(n)]
-    post = Post(seats(n, d, fraction_bits=10, bound=100.0, reach=noise.reach))
-    got = one_round(post, 0, np.ones((n, d)), noise=parts)[0]
-    assert isinstance(got, Opened)
+    sums = SumsHere(SumTerms(FixedPoint(n, 10, 100.0, noise.reach)), d)
+    got = sums.open(list(np.ones((n, d))), parts)
     np.testing.assert_array_equal(got.values, 6 + np.sum(parts, axis=0) / 2**10)
     assert got.values.var() == pytest.approx(0.25 * 6 / 4, rel=5 * math.sqrt(2 / d))
     with pytest.raises(InputError, match="the encoding has room for 0"):
-        seats(3, 1)[0].share(0, [1.0], noise=np.array([5]))
+        FixedPoint(3).encode([1.0], np.array([5]))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from coterie.errors import InputError
-from coterie.exchange.members import SumsHere
+from coterie.exchange.additive import SumsHere
 from coterie.exchange.sums import Opened, SumTerms
 from coterie.fair import decentralised as dec
 from coterie.fair import mechanisms as mech
@@ -91,7 +91,7 @@ def test_what_the_sum_costs():
 
         def open(self, values, noise=None):
             words = sum(self.code.encode(v) for v in values)
-            return Opened(self.code.decode(words), words, tuple(range(len(values))))
+            return Opened(self.code.decode(words), words)
 
     named = dec.fit_by_secret_sum(holders, epsilon=1.0, delta=1e-3, random_state=0, sums=Plain)
     assert named.claim.name == "secret-sum"
@@ -175,7 +175,8 @@ def test_noise_from_the_operating_system():
 @pytest.mark.data
 def test_adult_meets_its_targets_and_five_holders_lose_nothing():
     """ε = 1: accuracy ≥ 0.80 with risk difference ≤ 0.05; ε = 0.1: accuracy ≥ 0.78; secret sums within 0.01."""
-    from coterie.fair.study import prepare, read_fair_plan, run
+    from coterie.fair.study import prepare, run
+    from coterie.fair.study_plan import read_fair_plan
 
     plan = read_fair_plan(None, ["epsilons=[0.1, 1.0]", "seeds=4"])
     keep = [r for r in plan.runs if r.panel == "Five holders"]

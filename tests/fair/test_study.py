@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from coterie.cli import main
 from coterie.errors import InputError
-from coterie.fair.study import FairPlan, prepare, read_fair_plan, run
+from coterie.fair.study import prepare, run
+from coterie.fair.study_plan import FairPlan, read_fair_plan
 
 PLAN = """
 name = "made up"

@@ -374,8 +374,8 @@ def test_algorithms_that_solve_subproblems_are_refused(store: Store, slug: str, 
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ({"partition": {"kind": "iid", "agents": 3}}, "partition.kind = 'site', 3 agents"),
-        ({"partition": {"agents": 4}}, "3 agents"),
+        ({"partition": {"kind": "iid", "agents": 3}}, "partition.kind = 'site', 3 parties"),
+        ({"partition": {"agents": 4}}, "3 parties"),
         ({"partition": {"sizes": [1, 2, 3]}}, "the store has"),
         ({"data": {"label": "x"}}, "data.label does not apply to data.source = 'store'"),
         ({"problem": {"loss": "squared"}}, "needs a numeric label"),

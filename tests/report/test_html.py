@@ -179,7 +179,7 @@ def test_the_page_says_what_the_files_say(folder: Path) -> None:
         assert row["trust"] in page.text
     for words in (*result["privacy"]["assumptions"], sealed["digest"], "coterie verify certificate.json"):
         assert words in page.text
-    assert page.text.index("Was it worth it?") < page.text.index("5 agents on a ring")
+    assert page.text.index("Was it worth it?") < page.text.index("5 parties on a ring")
     told = result["worth"]["sentence"].removeprefix("Cannot tell whether joining pays at ")
     assert told != result["worth"]["sentence"]
     assert f"Was it worth it? Cannot tell. At {told}" in page.text
@@ -313,7 +313,7 @@ def test_runs_of_every_kind_have_a_page(folder: Path) -> None:
     many["privacy"]["per_agent"], many["privacy"]["budget"] = [1.0] * 1000, 1.0
     crowd = copy.deepcopy(sealed)
     crowd["public"]["agents"] = 5000
-    assert "200 of 5000 agents" in Read(html.run_page(many, crowd)).text
+    assert "200 of 5000 parties" in Read(html.run_page(many, crowd)).text
     old = copy.deepcopy(result)
     for agent in old["agents"]:
         del agent["bytes_sent"]

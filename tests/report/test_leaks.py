@@ -216,7 +216,7 @@ def test_a_party_refuses_records_that_were_read_or_do_not_say(tmp_path: Path) ->
     write_records(tmp_path / "good.npz", Records(x, y, ("no", "yes"), ()))
     assert read_records(plan, tmp_path / "good.npz").leaks == ()
     write_records(tmp_path / "read.npz", Records(x, y, ("no", "yes"), ("scaled by the largest",)))
-    with pytest.raises(InputError, match="scaled by the largest; an agent takes"):
+    with pytest.raises(InputError, match="scaled by the largest; only records that public rules have made"):
         read_records(plan, tmp_path / "read.npz")
     np.savez(tmp_path / "silent.npz", features=x, targets=y, classes=np.array(["no", "yes"]))
     with pytest.raises(InputError, match="does not say what was read"):

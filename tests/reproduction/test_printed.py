@@ -16,7 +16,7 @@ from coterie.audit.setting import ATTACKS
 from coterie.errors import InputError
 from reproduction.__main__ import main
 from reproduction.printed import CASES, Case, carried_state_epsilon, measure, redrawn_test_epsilon, row
-from reproduction.rare import carried_setting, rare_epsilon
+from reproduction.rare import carried_setting, mean_bound, rare_epsilon
 
 
 def case(slug: str, where: str = "") -> Case:
@@ -145,3 +145,15 @@ def test_a_refuted_claim_is_exit_code_1(capsys: pytest.CaptureFixture) -> None:
 def test_what_has_no_erratum_is_one_line(capsys: pytest.CaptureFixture) -> None:
     assert main(["claims", "dsgd"]) == 2
     assert "no erratum of 'dsgd' is measured" in capsys.readouterr().err
+
+
+def test_limits_of_a_bounded_mean_cover_and_are_sharp() -> None:
+    # skewed variables in [0, 1]: u⁸ where u is uniform, else 0; mean .3/9
+    rng, mean, n = np.random.default_rng(3), 0.3 / 9, 2000
+    draw = lambda k: np.where(rng.uniform(size=k) < 0.3, rng.uniform(size=k) ** 8, 0.0)  # noqa: E731
+    low, high = np.array([[mean_bound(draw(n), draw(200), 0.05, upper=u) for u in (False, True)] for _ in range(400)]).T
+    assert np.mean(low > mean) <= 0.05
+    assert np.mean(high < mean) <= 0.05
+    assert np.median(low) > 0.75 * mean
+    assert np.median(high) < 1.25 * mean
+    assert mean_bound(np.zeros(10), np.zeros(10), 0.05, upper=False) == 0

@@ -17,7 +17,7 @@ out one by one; an attack by votes needs two faults there and here, since shares
 11. a relay swaps keys: keys not signed, long-term keys left out, here; here, `test_altered`
 12. an altered partial sum: not checked, or a coin known before, `test_altered`; there, `test_blame`
 13. an error of half the modulus: modulo 2^64, `test_altered`; there
-14. noise halved, missing, known to others: `coterie.audit.fault_list_sums`; `tests/audit/test_sums`
+14. noise halved, missing, known to others: `tests.audit.seeded.sums`; `tests/audit/test_sums`
 15. silent because of the data: only numbers take part, here; here
 16. an envelope of another batch or direction: context not bound, here; here, `test_parts`
 17. a machine with another sampler: layers not removed exactly, `test_attacks`; there

@@ -13,7 +13,7 @@ from coterie.errors import InputError
 class Settings(settings.Settings):
     """How unlike they are."""
 
-    concentration: float = Field(0.5, gt=0, description="Dirichlet concentration: smaller = more unlike agents")
+    concentration: float = Field(0.5, gt=0, description="Dirichlet concentration: smaller = more unlike parties")
 
 
 def deal(
@@ -25,7 +25,7 @@ def deal(
     if dataset.people is not None:
         raise InputError(f"the partition 'dirichlet' would separate the records of a person in {dataset.name!r}")
     if agents > len(dataset):
-        raise InputError(f"{agents} agents cannot share {len(dataset)} records")
+        raise InputError(f"{agents} parties cannot share {len(dataset)} records")
     owner = np.empty(len(dataset), int)
     for label in range(len(dataset.classes)):
         rows = rng.permutation(np.flatnonzero(dataset.targets == label))

@@ -21,7 +21,7 @@ class Settings(settings.Settings):
     """How many records each gets."""
 
     records: int | None = Field(
-        None, ge=1, description="records per agent (people, where they are the unit); default: all"
+        None, ge=1, description="records per party (people, where they are the unit); default: all"
     )
 
 
@@ -41,7 +41,7 @@ def deal(
     if dataset.people is not None:
         _, person = np.unique(dataset.people, return_inverse=True)
         if person.max() + 1 < agents:
-            raise InputError(f"{agents} agents cannot share {person.max() + 1} people")
+            raise InputError(f"{agents} parties cannot share {person.max() + 1} people")
         owner = rng.permutation(person.max() + 1)
         if sizes is None:
             return [np.flatnonzero(owner[person] % agents == agent) for agent in range(agents)]
@@ -52,7 +52,7 @@ def deal(
     else:
         counts = _counts(agents, sizes, n, "records")
     if counts.min() < 1:
-        raise InputError(f"{agents} agents cannot share {n} records")
+        raise InputError(f"{agents} parties cannot share {n} records")
     return Parts(shuffled(n, rng)[: counts.sum()], counts)
 
 
@@ -60,9 +60,9 @@ def _counts(agents: int, sizes: int | Sequence[int], n: int, what: str) -> np.nd
     """How many each gets, of `n` that there are."""
     counts = np.full(agents, sizes) if isinstance(sizes, int) else np.asarray(sizes)
     if len(counts) != agents:
-        raise InputError(f"{agents} agents need {agents} sizes, got {len(counts)}")
+        raise InputError(f"{agents} parties need {agents} sizes, got {len(counts)}")
     if counts.min() < 1 or counts.sum() > n:
-        raise InputError(f"{agents} agents with {counts.min()} or more {what} need {counts.sum()} of {n} {what}")
+        raise InputError(f"{agents} parties with {counts.min()} or more {what} need {counts.sum()} of {n} {what}")
     return counts
 
 

@@ -35,7 +35,7 @@ def deal(
         raise InputError(f"data set {dataset.name!r} has no sites: use the partition 'iid' or 'dirichlet'")
     count = len(dataset.site_names)
     if agents not in (None, count):
-        raise InputError(f"data set {dataset.name!r} has {count} sites, but {agents} agents are wanted")
+        raise InputError(f"data set {dataset.name!r} has {count} sites, but {agents} parties are wanted")
     shards = [np.flatnonzero(dataset.sites == site) for site in range(count)]
     for name, rows in zip(dataset.site_names, shards, strict=True):
         if not len(rows):

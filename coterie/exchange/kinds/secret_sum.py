@@ -39,10 +39,10 @@ class Settings(settings.Settings):
         f"drawn, {FRACTION_BITS} where none is priced",
     )
     threshold: int | None = Field(
-        None, ge=2, description="agents that must answer, more than half of agents and colluders; none: all of them"
+        None, ge=2, description="parties that must answer, more than half of parties and colluders; none: all of them"
     )
     honest: int | None = Field(
-        None, ge=2, description="so many agents are honest, the others may collude; default: all but two may"
+        None, ge=2, description="so many parties are honest, the others may collude; default: all but two may"
     )
     noise: Literal["local", "central"] = Field(
         "local", description="what the budget pays for: every message, or ('central') the opened sums under `honest`"
@@ -50,7 +50,7 @@ class Settings(settings.Settings):
     retries: int | None = Field(
         None,
         ge=0,
-        description="with central noise: masked vectors beyond one per round that an agent may send in the whole run "
+        description="with central noise: masked vectors beyond one per round that a party may send in the whole run "
         "before it stops; default: 4 + rounds // 8",
     )
 
@@ -58,14 +58,14 @@ class Settings(settings.Settings):
         0.0,
         ge=0,
         lt=1,
-        description="simulation only: the chance that an agent is left out of a round, of no more agents at once than "
+        description="simulation only: the chance that a party is left out of a round, of no more parties at once than "
         "the threshold lets be missing",
     )
 
     @model_validator(mode="after")
     def _possible(self) -> Settings:
         if self.noise == "central" and self.honest is None:
-            raise ValueError("noise = 'central' needs exchange.honest, the number of honest agents")
+            raise ValueError("noise = 'central' needs exchange.honest, the number of honest parties")
         if self.threshold is not None and self.honest is None:
             raise ValueError(
                 f"threshold = {self.threshold} needs exchange.honest: how many may collude decides how many must answer"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from coterie.errors import InputError
-from coterie.exchange.opening import check_opening, revealed
 from coterie.graphs import Graph, make_graph
+from reproduction.opening import check_opening, revealed
 
 GRAPHS = [("path", 5), ("ring", 6), ("star", 5), ("complete", 4), ("grid", 6)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coterie.audit.fault import Fault
+from tests.audit.seeded.fault import Fault
 
 __all__ = ["RELEASED"]
 

@@ -18,19 +18,20 @@ from typing import TYPE_CHECKING
 import jax
 
 from coterie.algorithms.base import Algorithm, Config, find
-from coterie.audit import around, checks
+from coterie.audit import checks
 from coterie.audit.checks import Finding
-from coterie.audit.fault_list import FAULTS, Fault
 from coterie.audit.losses import LOSSES, accepted
 from coterie.audit.matrix import LOAD
 from coterie.audit.setting import make_setting
 from coterie.errors import InputError
 from coterie.problems import of_people
+from tests.audit.seeded import FAULTS, Fault
+from tests.audit.seeded import checks as surroundings
 
 if TYPE_CHECKING:
     from coterie.audit.wire import Worlds
 
-__all__ = ["FAULTS", "Fault", "hunt", "plant"]
+__all__ = ["FAULTS", "Fault", "config_of", "hunt", "plant", "put_in"]
 
 
 # checks of parts that are not compiled, and of the loop, whose programs are kept by the class that made them
@@ -60,7 +61,7 @@ def plant(fault: Fault) -> ModuleType:
 
 def hunt(fault: Fault, planted: bool = True) -> list[Finding]:
     """What the audit finds wrong in the changed module, or (not `planted`) in the real one; [] if nothing."""
-    with _put(fault if planted else None):
+    with put_in(fault if planted else None):
         return [f for f in _find(fault, planted) if not f.passed]
 
 
@@ -68,7 +69,7 @@ def _find(fault: Fault, planted: bool) -> list[Finding]:
     if fault.check == "driver":
         return [checks.driver(find("dp-dsgd"))]
     if fault.check in ("exchange", "loader", "certificate"):
-        return [getattr(around, fault.check)()]
+        return [getattr(surroundings, fault.check)()]
     if fault.check == "sums":
         return [_of_sums(fault)]
     if fault.check == "wire":
@@ -86,14 +87,14 @@ def _find(fault: Fault, planted: bool) -> list[Finding]:
     else:
         real = find(fault.runs or fault.module)
         algorithm = Algorithm.of(real.slug, plant(fault)) if changed and not fault.runs else real
-        cfg = _config(algorithm, fault) or algorithm.example
+        cfg = config_of(algorithm, fault) or algorithm.example
         problems = {n: LOSSES[n] for n in (fault.losses or accepted(algorithm, cfg))}
     out = []
     for name, problem in problems.items():
         try:
             unit = of_people(problem) if fault.person else problem
             setting = make_setting(
-                algorithm, _config(algorithm, fault), epsilon=8.0, problem=unit, **{"load": LOAD} | fault.options
+                algorithm, config_of(algorithm, fault), epsilon=8.0, problem=unit, **{"load": LOAD} | fault.options
             )
             out += checks.examine(checks.gather(setting))
         except (InputError, FloatingPointError) as error:
@@ -119,7 +120,7 @@ def _of_sums(fault: Fault) -> Finding:
     return Finding("sums", "refuted" if any(v.violated for v in found) else "holds", words)
 
 
-def _config(algorithm: Algorithm, fault: Fault) -> Config | None:
+def config_of(algorithm: Algorithm, fault: Fault) -> Config | None:
     if not fault.changes:
         return None
     tolerance = {"tolerance": 1e-10} if "tolerance" in algorithm.config.model_fields else {}
@@ -132,7 +133,7 @@ def _real(fault: Fault) -> ModuleType:
 
 
 @contextmanager
-def _put(fault: Fault | None) -> Iterator[None]:
+def put_in(fault: Fault | None) -> Iterator[None]:
     """The fault's names taken from the changed module wherever the product uses them, for a while."""
     if fault is None or not fault.put:
         yield

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coterie.audit.fault import Fault
-from coterie.audit.fault_lines import ADMM, DSGD, GD, HMV, KEPT, NOISE, PAID, SENT, STEP, noise_by, wider
 from coterie.graphs import make_graph
+from tests.audit.seeded.fault import Fault
+from tests.audit.seeded.lines import ADMM, DSGD, GD, HMV, KEPT, NOISE, PAID, SENT, STEP, noise_by, wider
 
 __all__ = ["ROUNDS"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coterie.audit.fault import Fault
-from coterie.audit.fault_lines import GD, NOISE, PAID, SENT, STEP, leaf, wider
+from tests.audit.seeded.fault import Fault
+from tests.audit.seeded.lines import GD, NOISE, PAID, SENT, STEP, leaf, wider
 
 __all__ = ["STATES"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coterie.audit.fault import Fault
-from coterie.audit.fault_lines import DSGD
+from tests.audit.seeded.fault import Fault
+from tests.audit.seeded.lines import DSGD
 
 __all__ = ["BATCHES"]
 

@@ -1,6 +1,6 @@
 """Checks of what surrounds an agent: its loader, its certificate, the sums it takes part in.
 
-Each takes nothing and returns a `Finding`; each is what a fault in those parts is hunted with (`coterie.audit.faults`).
+Each takes nothing and returns a `Finding`; `hunting` looks with them for faults in those parts.
 """
 
 from __future__ import annotations

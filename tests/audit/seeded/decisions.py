@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coterie.audit.fault import Fault
+from tests.audit.seeded.fault import Fault
 
-__all__ = ["TESTS"]
+__all__ = ["DECISIONS"]
 
 IPP = "ipp-admm"
 SVT = {"test": "svt", "broadcasts": 2, "test_share": 0.5}
@@ -13,7 +13,7 @@ BAR = ">= add(jnp.asarray(cfg.threshold, fall.dtype), bar, above)"
 KEPT = "jnp.where(t == 0, fresh, state.bar)"
 GAP = "return 2 * cfg.clip * place.unit + reach * moves"
 
-TESTS = (
+DECISIONS = (
     Fault("half the noise on queries", IPP, "noise", ((QUERY, QUERY[:-1] + " / 2)"),), SVT, slow=True),
     Fault(
         "half the noise on Gaussian tests", IPP, "noise", ((QUERY, QUERY[:-1] + " / 2)"),), {"test": "gauss"}, slow=True
