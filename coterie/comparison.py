@@ -30,7 +30,7 @@ from coterie.exchange.statement import ToldClaim
 from coterie.experiment import Experiment, prepare
 from coterie.plan import Plan, refuse_ignored, validate
 from coterie.pricing import Priced, price
-from coterie.report.result import write_json
+from coterie.report.files import write_json
 from coterie.report.schema import MetricValue
 from coterie.worth.judge import references as find_references
 from coterie.written import apply_change

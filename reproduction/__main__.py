@@ -99,7 +99,7 @@ def claims(
     Example: python -m reproduction claims dp-consensus-gd --trials 5000
     """
     from coterie.commands.audit import report
-    from coterie.report.result import check_out
+    from coterie.report.files import check_out
     from reproduction import printed
 
     if table:

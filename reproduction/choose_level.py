@@ -31,7 +31,7 @@ def run(
     from coterie.experiment import prepare
     from coterie.pricing import price
     from coterie.privacy.base import flat
-    from coterie.report.result import check_out, write_atomically, write_json
+    from coterie.report.files import check_out, write_atomically, write_json
 
     if len(levels) < 4 or min(levels) <= 0:
         raise InputError(f"--levels needs at least four positive numbers, got {levels}")

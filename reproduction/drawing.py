@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from PIL import Image
 
-from coterie.report.result import write_atomically
+from coterie.report.files import write_atomically
 from reproduction.base import Figure, Panel, Result, Series
 
 __all__ = ["COLOURS", "STYLES", "draw_panel", "draw_panels", "save"]

@@ -24,7 +24,7 @@ def run(
     engine: str = "local",
 ) -> int:  # fmt: skip
     """List or make figures; the exit code is 2 if a figure asked for by name lacks its data, 130 after Ctrl-C."""
-    from coterie.report.result import check_out
+    from coterie.report.files import check_out
     from reproduction.base import choose_figures
 
     if "list" in names:

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
+from coterie.report.files import write_atomically, write_json
 from coterie.report.markdown import cell, code, table
-from coterie.report.result import write_atomically, write_json
 from reproduction.base import Entry, all_papers, judged
 from reproduction.verdicts import Word
 

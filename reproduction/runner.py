@@ -12,7 +12,7 @@ from typing import Any
 import coterie
 from coterie.data.download import KNOWN, locate
 from coterie.errors import InputError
-from coterie.report.result import write_atomically, write_json
+from coterie.report.files import write_atomically, write_json
 from reproduction.base import Entry, Result, all_figures
 from reproduction.study import Study
 

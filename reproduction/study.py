@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import coterie
-from coterie.report.result import write_atomically
+from coterie.report.files import write_atomically
 
 __all__ = ["Study"]
 

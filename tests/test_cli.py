@@ -12,7 +12,7 @@ import pytest
 from coterie.algorithms.base import all_algorithms
 from coterie.cli import main
 from coterie.fair import METHODS
-from coterie.report.result import write_atomically
+from coterie.report.files import write_atomically
 
 ROUNDS = 7
 PLAN = f"""

@@ -245,7 +245,8 @@ class Trained(Model):
             folder: made if it is not there.
             key: PEM file of an Ed25519 private key that signs the certificate.
         """
-        from coterie.report.result import check_out, write_run
+        from coterie.report.files import check_out
+        from coterie.report.result import write_run
 
         made = self._made
         if key is not None and made.plan.data.source == "memory" and made.plan.problem.loss is None:

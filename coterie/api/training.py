@@ -139,7 +139,7 @@ def train(
     if checkpoint is not None and drawn is not None:
         raise InputError("a call draws from its account, so going on from a checkpoint would pay twice: leave one out")
     if checkpoint is not None:
-        from coterie.report.result import check_out
+        from coterie.report.files import check_out
 
         check_out(Path(checkpoint), "checkpoint")
     stored = None if checkpoint is None else Checkpoint(Path(checkpoint), checkpoint_every)

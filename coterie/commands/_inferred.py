@@ -28,7 +28,7 @@ def inferred(
     from coterie.audit.inference import Inferred, What, infer
     from coterie.audit.planned import of_plan
     from coterie.audit.setting import make_setting
-    from coterie.report.result import check_out, write_json
+    from coterie.report.files import check_out, write_json
 
     if not targets:
         raise InputError("--infer needs algorithms or plans by name, such as dp-dsgd")

@@ -23,7 +23,7 @@ Folder = Annotated[
 def open_saved(folder: Path, **written: Path | None) -> Trained | PartyModel:
     """The model of a folder, once the files that flags of these names give can be written."""
     from coterie.api.leaving import open_model
-    from coterie.report.result import check_file
+    from coterie.report.files import check_file
 
     for flag, path in written.items():
         if path is not None:
@@ -33,7 +33,7 @@ def open_saved(folder: Path, **written: Path | None) -> Trained | PartyModel:
 
 def write_words(path: Path, words: str, what: str = "") -> None:
     """Write a text file whole or not at all, and say so: "wrote (what) (path)"."""
-    from coterie.report.result import write_atomically
+    from coterie.report.files import write_atomically
 
     write_atomically(path, lambda place: place.write_text(words, "utf-8"))
     console.print(f"wrote {what}{path}", highlight=False, soft_wrap=True)

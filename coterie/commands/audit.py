@@ -42,7 +42,7 @@ def run(
     A folder is a deployed run that left ledgers; with `wire` the bytes of deployed parties are attacked, with `shared`
     the sums that they open.
     """
-    from coterie.report.result import check_out
+    from coterie.report.files import check_out
 
     if shared and not wire:
         raise InputError("--shared goes with --wire: it attacks what deployed parties open")
@@ -65,7 +65,7 @@ def run(
 def report(jobs: list[tuple], as_json: bool, out: Path | None, console: Console) -> int:
     """Do audits, show and store what they found; the exit code, 1 unless all of it holds."""
     from coterie.audit.picture import tradeoff_curves
-    from coterie.report.result import write_atomically, write_json
+    from coterie.report.files import write_atomically, write_json
 
     found = []
     with _progress(Console(quiet=True) if as_json else console) as step:
@@ -157,7 +157,7 @@ def _for_people(algorithm: Algorithm) -> bool:
 def _recorded(folders: list[Path], as_json: bool, out: Path | None, console: Console) -> int:
     """Deployed runs, from their ledgers and frames."""
     from coterie.audit.recorded import audit_folder
-    from coterie.report.result import check_out, write_json
+    from coterie.report.files import check_out, write_json
 
     if out is not None:
         check_out(out)
@@ -188,7 +188,7 @@ def _wire(
 ) -> int:  # fmt: skip
     """Deployed parties, attacked through the integers that they send, or through the sums that they open."""
     from coterie.audit.wire import WireVerdict
-    from coterie.report.result import write_json
+    from coterie.report.files import write_json
 
     jobs, found = _wire_jobs(targets, epsilons, delta, trials, shared), list[WireVerdict]()
     with _progress(Console(quiet=True) if as_json else console) as step:
@@ -260,7 +260,7 @@ def _seats(
 ) -> int:
     """Plans, from the seat of some of their parties."""
     from coterie.audit.seats import FromSeat, from_seat
-    from coterie.report.result import check_out, write_json
+    from coterie.report.files import check_out, write_json
 
     if not targets or any(Path(t).suffix != ".toml" for t in targets):
         raise InputError(f"--observer needs plans (.toml), got {', '.join(targets) or 'nothing'}")

@@ -43,7 +43,7 @@ def run(
     from coterie.comparison import compare, methods_of, paired
     from coterie.plan import read_plan, stated_seeds
     from coterie.report import plots
-    from coterie.report.result import check_out, write_atomically, write_json
+    from coterie.report.files import check_out, write_atomically, write_json
 
     plans = [(p.stem, read_plan(p, changes)) for p in paths] or [("default", read_plan(None, changes))]
     if out is not None:

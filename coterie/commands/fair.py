@@ -32,7 +32,7 @@ def run(path: Path | None, out: Path | None, seeds: int | None, changes: list[st
     from coterie.fair.study import prepare
     from coterie.fair.study import run as run_study
     from coterie.fair.study_plan import read_fair_plan
-    from coterie.report.result import check_out, write_atomically, write_json
+    from coterie.report.files import check_out, write_atomically, write_json
 
     plan = read_fair_plan(path, changes + ([f"seeds={seeds}"] if seeds else []))
     if out is not None:

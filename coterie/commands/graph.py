@@ -28,7 +28,7 @@ def command(
     asked = read_plan(plan, set_)  # a mistake in it is told before the rest is loaded
     from coterie.experiment import prepare
     from coterie.report import plots
-    from coterie.report.result import check_out, write_atomically
+    from coterie.report.files import check_out, write_atomically
 
     if out is not None:
         check_out(out)

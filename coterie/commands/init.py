@@ -91,7 +91,7 @@ def init(
 
 
 def _write(path: Path, text: str) -> None:
-    from coterie.report.result import write_atomically
+    from coterie.report.files import write_atomically
 
     write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"))
 

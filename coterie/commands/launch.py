@@ -32,7 +32,7 @@ def launch(plan: Path, out: Path, changes: list[str], console: Console) -> int:
 
     from coterie.deploy.trial import make_trial, start_agent
     from coterie.plan import read_plan
-    from coterie.report.result import check_out
+    from coterie.report.files import check_out
 
     asked = read_plan(plan, changes)
     check_out(out)

@@ -90,7 +90,7 @@ def amend(
     from coterie.deploy.agreement import EVER, read_agreement
     from coterie.deploy.amending import amended_plan, changes_in_words, newcomer
     from coterie.deploy.keys import read_authority
-    from coterie.report.result import check_file, write_atomically
+    from coterie.report.files import check_file, write_atomically
     from coterie.written import toml_of
 
     if out.exists():

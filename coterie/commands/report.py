@@ -37,8 +37,8 @@ def command(
     Example: coterie report harbour-state --data patients.csv --test test.csv
     """
     from coterie.report import html
+    from coterie.report.files import check_file, write_atomically
     from coterie.report.party import is_state, write_party_page
-    from coterie.report.result import check_file, write_atomically
 
     place = out or folder / "report.html"
     if out is not None:

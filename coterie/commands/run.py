@@ -49,7 +49,7 @@ def run(
     plan = read_plan(path, changes + ([f"run.seeds={seeds}"] if seeds else []))
     written = {"--out": out, "--checkpoint": spread.checkpoint if spread else None}
     if any(written.values()):
-        from coterie.report.result import check_out
+        from coterie.report.files import check_out
 
         for flag, folder in written.items():
             if folder is not None:

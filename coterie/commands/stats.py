@@ -61,7 +61,7 @@ def command(
 
     asked = read_plan(plan, set_) if next_ is None else None
     from coterie.released.statistics import planned_statistics
-    from coterie.report.result import check_file, write_json
+    from coterie.report.files import check_file, write_json
 
     for flag, path in {"--out": out, "--next": next_}.items():
         if path is not None:
@@ -88,7 +88,7 @@ def _write_next(
 ) -> TableStatistics:
     """Count what a plan's quantiles need, and write the plan that follows."""
     from coterie.released.quantile_plan import staged
-    from coterie.report.result import write_atomically
+    from coterie.report.files import write_atomically
     from coterie.written import read_tree, toml_of
 
     if path.exists():

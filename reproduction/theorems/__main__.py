@@ -12,8 +12,8 @@ import numpy as np
 
 from coterie.errors import InputError
 from coterie.graphs import make_graph, mixing
+from coterie.report.files import write_atomically
 from coterie.report.markdown import table
-from coterie.report.result import write_atomically
 from reproduction.theorems import qdpsgd, xiao
 from reproduction.theorems import zhang_zhu as zz
 from reproduction.theorems.measured import admm_error, averaged_descent, population_excess
