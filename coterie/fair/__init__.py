@@ -1,8 +1,8 @@
-"""Classifiers that are private and whose decisions do not depend on a protected group, for one holder and for many.
+"""Classifiers that are private and whose decisions do not depend on a protected group, for one party and for many.
 
 See docs/fair.md. `PrivateFairClassifier` is the scikit-learn estimator; `release` and `Statistics` the mechanism under
 it; `evaluate` and `private_metrics` say how fair decisions are; `fit_by_secret_sum` and `fit_by_consensus` train over
-several holders; `CovariancePenalised` brings the penalty to the iterative algorithms.
+several parties; `CovariancePenalised` brings the penalty to the iterative algorithms.
 """
 
 from coterie.fair.decentralised import FairNetwork, fit_by_consensus, fit_by_secret_sum

@@ -1,16 +1,16 @@
-r"""Fair learning over several holders in a single release: the objective's coefficients are sums over holders.
+r"""Fair learning over several parties in a single release: the objective's coefficients are sums over parties.
 
-Holders are agents of one algorithm (`coterie.fair.holders`) and run as all agents do; what differs is who carries their
+Parties are agents of one algorithm (`coterie.fair.holders`) and run as all agents do; what differs is who carries their
 messages.
 
-`fit_by_consensus`: every holder noises its own statistics (local noise: the guarantee needs to trust nobody) and the
-noisy values are averaged over the graph by x ← Wx, which is post-processing. The noise of N holders adds up: √N
-times that of one holder with all records.
+`fit_by_consensus`: every party noises its own statistics (local noise: the guarantee needs to trust nobody) and the
+noisy values are averaged over the graph by x ← Wx, which is post-processing. The noise of N parties adds up: √N
+times that of one party with all records.
 
-`fit_by_secret_sum`: holders round to a common grid, each adds discrete Gaussian noise of variance σ²/(N − colluding)
+`fit_by_secret_sum`: parties round to a common grid, each adds discrete Gaussian noise of variance σ²/(N − colluding)
 and only the sum is opened. What the sum costs is a separate, named claim: it holds against those who see the sum (and
-what `colluding` holders know), not against those who see a holder's own vector. The sum itself is an argument,
-`sums`: additive secret sharing by default, with real shares but all holders in one process. Between machines the same
+what `colluding` parties know), not against those who see a party's own vector. The sum itself is an argument,
+`sums`: additive secret sharing by default, with real shares but all parties in one process. Between machines the same
 agents run as a plan (docs/fair.md). The sum of N discrete Gaussians of σ₀ ≥ 65,544 grid steps differs from one discrete
 Gaussian by less than e^(−10¹⁰) (Kairouz, Liu, Steinke 2021, Thm 1), so it is charged as one.
 """
@@ -55,12 +55,12 @@ FAIR_RELEASE = Algorithm.of("fair-release", agents)
 
 @dataclass(frozen=True, eq=False)
 class FairNetwork:
-    """What each holder ends with, and what the records pay."""
+    """What each party ends with, and what the records pay."""
 
-    weights: Floats  # (holders, d)
+    weights: Floats  # (parties, d)
     claim: Claim
     share: Floats | None
-    disagreement: float  # largest distance of a holder's weights from the mean
+    disagreement: float  # largest distance of a party's weights from the mean
 
 
 def fit_by_consensus(
@@ -77,15 +77,15 @@ def fit_by_consensus(
     shares: Sequence[float] | None = None,
     charge: Charge | None = None,
 ) -> FairNetwork:
-    """Noisy local coefficients, averaged over the graph for `rounds` rounds; every holder solves what it then holds.
+    """Noisy local coefficients, averaged over the graph for `rounds` rounds; every party solves what it then holds.
 
-    Each holder pays (ε, δ) for all that it ever sends; a record sits at one holder, so that is the network's guarantee
+    Each party pays (ε, δ) for all that it ever sends; a record sits at one party, so that is the network's guarantee
     against an adversary who sees every message. Numbers of records are public.
 
     `charge` hears the events before anything is released, and may refuse.
     """
     if (n := len(holders)) != mixing.graph.size:
-        raise InputError(f"{n} holders on a graph of {mixing.graph.size} nodes")
+        raise InputError(f"{n} parties on a graph of {mixing.graph.size} nodes")
     run = _Holders(holders, mixing, method, epsilon, delta, noise, rounds, signed, shares)
     if charge is not None:
         charge(run.levels.events)
@@ -96,7 +96,7 @@ def fit_by_consensus(
         said = np.asarray(message.values)
         return agents.Message(near @ said), agents.Message(apart @ said)
 
-    who = "sees every message of every holder, and knows every record but one"
+    who = "sees every message of every party, and knows every record but one"
     order = [(0, i) for i in range(n)] + [(stage, i) for i in range(n) for stage in (1, 2)]
     return run.fit(order, deliver, penalty, Claim("local noise", who, run.levels.account))
 
@@ -116,7 +116,7 @@ class _Shared(Noise):
         return DiscreteGaussian(sensitivity + step * np.sqrt(size), multiplier)
 
     def draw(self, shape: tuple[int, ...], law: Law) -> Grid:
-        """One holder's part, in grid steps."""
+        """One party's part, in grid steps."""
         if self.rng is None:
             return on_grid(grid_noise(GRID_SIGMA, shape)[0])
         return on_grid(np.rint(self.rng.normal(scale=GRID_SIGMA, size=shape)).astype(np.int64))
@@ -136,9 +136,9 @@ def fit_by_secret_sum(
     shares: Sequence[float] | None = None,
     charge: Charge | None = None,
 ) -> FairNetwork:
-    """One secret-shared sum for each stage: the noise of a single holder with all records, none of which has left home.
+    """One secret-shared sum for each stage: the noise of a single party with all records, none of which has left home.
 
-    `colluding` holders may pool what they know (each holder's noise grows to make up for theirs). Noise comes from the
+    `colluding` parties may pool what they know (each party's noise grows to make up for theirs). Noise comes from the
     operating system; an integer `random_state` makes a reproducible run, for study only. Gaussian methods only.
     `charge` hears the events before anything is released, and may refuse.
     """
@@ -164,15 +164,15 @@ def fit_by_secret_sum(
         return agents.Message(others), agents.Message(others / n)
 
     name = "secret-sum (one process)" if sums is SumsHere else "secret-sum"
-    who = "sees the opened sums" + (f" and all that {colluding} holders know" if colluding else "")
-    claim = Claim(name, f"{who}, and knows every record but one; not a holder's own vector", run.levels.account)
+    who = "sees the opened sums" + (f" and all that {colluding} parties know" if colluding else "")
+    claim = Claim(name, f"{who}, and knows every record but one; not a party's own vector", run.levels.account)
     return run.fit(product(range(3), range(n)), deliver, penalty, claim)
 
 
 class _Holders:
-    """Holders as agents of `FAIR_RELEASE` on a graph, with the noise that a budget asks for.
+    """Parties as agents of `FAIR_RELEASE` on a graph, with the noise that a budget asks for.
 
-    `parts`: over how many holders the noise of one release is divided.
+    `parts`: over how many parties the noise of one release is divided.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class _Holders:
             )
 
     def draws(self, order: Iterable[tuple[int, int]]) -> Callable[[int], Draw]:
-        """Noise of every round, drawn for each (stage, holder) in this order."""
+        """Noise of every round, drawn for each (stage, party) in this order."""
         cfg = self.cfg
         drawn = {at: self.noise.draw((self.sizes[at[0]],), self.law) for at in order if at[0] in cfg.stages}
         whole = any(isinstance(noise, Grid) for noise in drawn.values())
@@ -225,7 +225,7 @@ class _Holders:
             return float(agents.wire(self.cfg, rows(self.places, 0), jnp.asarray(t))) / on_grid(np.zeros(0, int)).unit
 
     def fit(self, order: Iterable[tuple[int, int]], deliver: Deliver, penalty: float, claim: Claim) -> FairNetwork:
-        """Run, and solve what every holder ends with."""
+        """Run, and solve what every party ends with."""
         points = play_together(
             FAIR_RELEASE, self.cfg, self.places, self.shards, draw=self.draws(order), deliver=deliver
         )

@@ -1,12 +1,12 @@
-r"""Fair release between holders, as an agent: each stage's sums leave once with noise and are averaged over the graph.
+r"""Fair release between parties, as an agent: each stage's sums leave once with noise and are averaged over the graph.
 
-    emit     first round of a stage: values of the holder's own records + noise; then what it holds
+    emit     first round of a stage: values of the party's own records + noise; then what it holds
     absorb   x_i ← Σ_j w_ij x_j; N·x_i is kept as the stage's total
-    answer   the shares of the groups, b̂, Â and V̂ of all holders together, Â with the ridge of its noise: an objective
+    answer   the shares of the groups, b̂, Â and V̂ of all parties together, Â with the ridge of its noise: an objective
 
 Stages (counts of groups, objective, covariance given the released shares) and their sensitivities are those of
 `coterie.fair.mechanisms`. On a complete graph with weights 1/N one round is enough, and all that is read is the sum of
-everybody's messages: then sums may be opened in secret, and `place.noise` is what each holder adds to them.
+everybody's messages: then sums may be opened in secret, and `place.noise` is what each party adds to them.
 
 **Sensitivity**: a stage's numbers are divided by its sensitivity, which depends on public numbers and on the released
 shares, and by the number of all records, so one record moves a message by at most 1/records in every stage, and the
@@ -61,7 +61,7 @@ class Config(BaseConfig):
     shares: tuple[float, float, float] = Field(mech.FAIR_SHARES, description="how the budget is divided over them")
     signed: bool = Field(True, description="whether features may be negative")
     groups: AutoInt = Field(None, ge=2, description="protected groups, k")
-    records: Auto = Field(None, gt=0, description="records of all holders together")
+    records: Auto = Field(None, gt=0, description="records of all parties together")
     walk: AutoInt = Field(None, ge=1, description="rounds of averaging in each stage; the last has what is left over")
 
     @field_validator("stages")
@@ -87,10 +87,10 @@ EXAMPLE = Config(groups=2, records=12.0, walk=2)
 
 
 class State(eqx.Module):
-    """What the holder keeps: functions of messages alone."""
+    """What the party keeps: functions of messages alone."""
 
     x: Float[Array, " dim"]  # under way
-    totals: Float[Array, "stages dim"]  # of all holders, after the last round of each stage
+    totals: Float[Array, "stages dim"]  # of all parties, after the last round of each stage
 
 
 class Message(eqx.Module):
@@ -182,7 +182,7 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> S
 def estimate(cfg: Config, place: Place, state: State) -> Float[Array, " dim"]:
     """The released objective as a point of `FairMoments`: V̂ stands where sums over groups would, and Â has a ridge.
 
-    Its noise is that of all holders together, √N times one holder's, once averages have come together.
+    Its noise is that of all parties together, √N times one party's, once averages have come together.
     """
     problem, share = _problem(cfg, place), _share(cfg, place, state)
     d, flat = problem.features, _total(cfg, place, state, 1)

@@ -51,7 +51,7 @@ class Attribute:
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """Everything that left the holder, what it cost, and what it is good for."""
+    """Everything that left the party, what it cost, and what it is good for."""
 
     method: str
     linear: Floats

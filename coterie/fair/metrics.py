@@ -2,7 +2,7 @@ r"""How fair decisions are: risk difference, disparate impact, equalized-odds ga
 
 All are functions of the counts N[g, y, ŷ] of protected group, label and decision, so a private release of the metrics
 is one noisy table: replacing a record moves it by √2 (L2) or 2 (L1), and everything computed from it is free. Metrics
-of exact counts say too much to leave the holder of private data: they come marked `evaluation_only`.
+of exact counts say too much to leave the party that holds the data: they come marked `evaluation_only`.
 
 A metric that needs a rate of an empty group is NaN, not 0: nothing was measured. A classifier that never says yes has
 risk difference 0, so `positive_rate` and `accuracy` belong beside it.

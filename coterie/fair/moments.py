@@ -1,4 +1,4 @@
-r"""The objective of fair logistic regression as a problem: sums over records, of which holders release what they need.
+r"""The objective of fair logistic regression as a problem: sums over records, of which parties release what they need.
 
 A point is an objective: (counts of the groups, b, A, Σ x over each group), see `coterie.fair.polynomial`. A record's
 loss at it is the scalar product with the record's own part φ of those sums, so its gradient is φ whatever the point,

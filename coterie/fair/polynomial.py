@@ -8,8 +8,8 @@ the logistic loss is log 2 + wᵀAw + bᵀw with
 where u_z are the codes of the groups: z − p₁ for two groups, the rows of I − p for more (one against the rest), p the
 shares of the groups. For two groups v = n p₁(1 − p₁)(mean of x in group 1 − mean of x in group 0).
 
-All of it is a function of `Statistics`, sums over records: the statistics of several holders add. What is done with
-them between holders runs inside a compiled round, so these lines serve NumPy's arrays and JAX's.
+All of it is a function of `Statistics`, sums over records: the statistics of several parties add. What is done with
+them between parties runs inside a compiled round, so these lines serve NumPy's arrays and JAX's.
 
 Sensitivities (replace one record; "signed" says that features may be negative; proofs in docs/fair.md):
 
@@ -64,7 +64,7 @@ QUADRATIC_GAIN = np.sqrt(8.0)
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """What the objective is made of: sums over records, so `+` joins the statistics of two holders."""
+    """What the objective is made of: sums over records, so `+` joins the statistics of two parties."""
 
     count: int
     groups: Numbers  # (k,) records in each protected group

@@ -145,7 +145,7 @@ def _encode(frame: pd.DataFrame, book: Book, coding: CodingPlan) -> Features:
 
 @dataclass(frozen=True, eq=False)
 class _Split:
-    """One seed's training statistics (by holder) and held-out rows."""
+    """One seed's training statistics (by party) and held-out rows."""
 
     holders: list[Statistics]
     train: np.ndarray
@@ -205,7 +205,7 @@ def _budgets(plan: FairPlan, r: FairRunPlan) -> list[tuple[float | None, float]]
 
 
 def _split(study: Study, made: Features, seed: int) -> _Split:
-    """A random split, the same for every coding; the training records are dealt to the holders."""
+    """A random split, the same for every coding; the training records are dealt to the parties."""
     plan, n = study.plan, len(study.targets)
     order = np.random.default_rng(seed).permutation(n)
     cut = round(plan.data.test_fraction * n)
@@ -278,7 +278,7 @@ def _cell(
         "private": spent is not None and bool(np.isfinite(spent.epsilon)) and not r.as_printed and not study.leaks,
         "leaks": list(study.leaks),
         "attribute_epsilon": None if inner is None else _number(inner.epsilon),
-        "claim": None if last is None else last.get("claim", "one holder"),
+        "claim": None if last is None else last.get("claim", "one party"),
         "adversary": None if last is None else last.get("adversary"),
         "evaluation_only": True,
         "printed": r.printed.get(f"{epsilon:g}") if epsilon is not None else r.printed.get("any"),

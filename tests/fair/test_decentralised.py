@@ -159,7 +159,7 @@ def test_refusals():
         dec.fit_by_secret_sum(holders, epsilon=np.inf, delta=1e-3)
     with pytest.raises(InputError, match="colluding"):
         dec.fit_by_secret_sum(holders, epsilon=1.0, delta=1e-3, colluding=5)
-    with pytest.raises(InputError, match="5 holders on a graph of 4"):
+    with pytest.raises(InputError, match="5 parties on a graph of 4"):
         dec.fit_by_consensus(
             holders, mixing(make_graph("ring", 4)), epsilon=1.0, delta=1e-3, noise=Seeded(np.random.default_rng(0))
         )
