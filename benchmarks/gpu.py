@@ -173,22 +173,28 @@ def main() -> None:
     args = parser.parse_args()
     told = ", ".join(f"{name} {speed / 1e9:,.0f} GB/s" for name, speed in bandwidth().items())
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}; {told}")
-    print("(a) noisy DGD, float32")
+    rows = list[Row]()
+
+    def store() -> None:
+        if args.keep:
+            note = f"d = {DIM}, {RECORDS} records a party, float32, what is measured at both ends included."
+            keep("gpu", "Engine on a GPU", rows, f"python -m benchmarks.gpu --repeats {args.repeats} --keep", note)
+
+    if args.only_sparse is None:
+        print("(a) noisy DGD on a ring, float32")
+        print("| agents | agent-rounds/s | engine s | hand s | ratio | GB/s twice | GiB | × one pass | waited for |")
+        for n in sorted(args.agents, reverse=True):
+            for clip in (None, 0.5):
+                print(f"gradients {'as they are' if clip is None else f'clipped at {clip}'}")
+                rows += ring(n, args.repeats, clip, bandwidth())
+        rows += [per_record(batch) for batch in (256, 2048, 16384)]
+        store()
+        for double in (False, True):
+            batched_admm(args.runs, args.repeats, double)
+    print("(a) noisy DGD on other graphs, float32")
     print("| graph | agents | engine s | hand s | ratio | peak GiB | peak / (data + 4 × agents × d) |")
-    rows = [sparse(kind, max(args.agents), args.repeats) for kind in args.only_sparse or ("regular", "grid")]
-    if args.only_sparse is not None:
-        return
-    print("|    agents | agent-rounds/s | engine s |   hand s | ratio | GB/s twice | GiB   | × one pass | waited for |")
-    for n in sorted(args.agents, reverse=True):
-        for clip in (None, 0.5):
-            print(f"gradients {'as they are' if clip is None else f'clipped at {clip}'}")
-            rows += ring(n, args.repeats, clip, bandwidth())
-    rows += [per_record(batch) for batch in (256, 2048, 16384)]
-    if args.keep:
-        note = f"d = {DIM}, {RECORDS} records a party, float32, what is measured at both ends included."
-        keep("gpu", "Engine on a GPU", rows, "python -m benchmarks.gpu --keep", note)
-    for double in (False, True):
-        batched_admm(args.runs, args.repeats, double)
+    rows += [sparse(kind, max(args.agents), args.repeats) for kind in args.only_sparse or ("regular", "grid")]
+    store()
 
 
 if __name__ == "__main__":

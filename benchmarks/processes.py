@@ -1,15 +1,16 @@
 """Many processes, their traffic counted, and a model made of two of them: `python -m benchmarks.processes [--keep]`.
 
-Noisy gradient descent by jax.distributed over gloo on 2, 4 and 8 processes, each on one core: processor seconds of a
-process in a round, and the bytes that reach its sockets, as the kernel counts them (TCP_INFO). The model
+Noisy gradient descent by jax.distributed over gloo on 1, 2, 4 and 8 processes, each on one core: processor seconds of
+a process in a round, and the bytes that reach its sockets, as the kernel counts them (TCP_INFO). The model
 
     bytes of a process      Σ over the waves it hears in: (longest list of the wave) · (size of a message) + header
     processor seconds       a · (parties of a process, padding included) + b · (waves) + c · (bytes sent and heard)
 
-takes the header and a, b, c from runs of two processes alone and is then asked what 4 and 8 processes do. Every process
-holds as many parties in all of these runs, because a party costs less where its records fit in a cache: only a small
-grid, which says what a wave costs, has fewer. All graphs have degree 4, as reading neighbours costs too. Goals
-(`--check`): bytes exact, processor seconds within a fifth.
+takes a from one process that has nobody to talk to, the header, b and c from two, and is then asked what 4 and 8 do.
+Every process holds as many parties in all of these runs, because a party costs less where its records fit in a cache. A
+small run would tell what a wave costs, too, but not how it goes with it: its processes wait more than they compute, and
+waiting takes processor time. All graphs have degree 4, as reading neighbours costs too. Goals (`--check`): bytes exact,
+processor seconds within a fifth.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Case(NamedTuple):
 
     def __str__(self) -> str:
         graph = "grid" if self.graph == "grid" else "random 4-regular"
-        return f"{self.processes} processes, {graph}, {self.parties:,} parties each"
+        many = "1 process" if self.processes == 1 else f"{self.processes} processes"
+        return f"{many}, {graph}, {self.parties:,} parties each"
 
 
 class Process(NamedTuple):
@@ -193,7 +195,7 @@ def launch(cases: Sequence[Case]) -> dict[Case, list[Process]]:
 
 
 class Model(NamedTuple):
-    """What two processes say of any number of them."""
+    """What one and two processes say of any number of them."""
 
     parts: np.ndarray  # seconds of a party, a wave and a byte
     header: float  # bytes that go with a message
@@ -235,12 +237,12 @@ def main() -> int:
     if args.worker:
         worker([Case(*case) for case in json.loads(args.worker)], args.out)
         return 0
-    some, few = args.agents, max(16, args.agents // 16)
-    fitted = [Case(2, few, "grid"), Case(2, some, "grid"), Case(2, some, "regular")]
+    some = args.agents
+    fitted = [Case(1, some, "grid"), Case(2, some, "grid"), Case(2, some, "regular")]
     asked = [Case(4, some, "regular"), Case(8, some, "regular"), Case(8, some, "grid")]
     runs: dict[Case, list[list[Process]]] = {case: [] for case in (*fitted, *asked)}
     for _ in range(args.repeats):
-        for count in (2, 4, 8):
+        for count in (1, 2, 4, 8):
             for case, run in launch([case for case in runs if case.processes == count]).items():
                 runs[case].append(run)
     model = fit(runs, fitted)
@@ -251,8 +253,9 @@ def main() -> int:
     for case, seen in runs.items():
         said = model.bytes(seen[0])
         found = [sum(p.heard[k] for p in run) for run in seen for k in range(TAKES)]
-        rows.append(Row(f"{case}: bytes a round", f"{np.median(found):,.10g}", f"said {said:,.10g}",
-                        *(x / said for x in (np.median(found), min(found), max(found)))))  # fmt: skip
+        if case.processes > 1:
+            rows.append(Row(f"{case}: bytes a round", f"{np.median(found):,.10g}", f"said {said:,.10g}",
+                            *(x / said for x in (np.median(found), min(found), max(found)))))  # fmt: skip
         expected, took = model.seconds(seen[0]), busiest(seen)
         ratio = [x / expected for x in (np.median(took), min(took), max(took))]
         mine = f"{1e3 * np.median(took):.2f} ms a round", f"said {1e3 * expected:.2f} ms"
@@ -263,7 +266,7 @@ def main() -> int:
     if args.keep:
         note = (
             f"{RECORDS} records each, {DIM} numbers in float32; every run {TAKES} times {PIECE} rounds. What the model "
-            f"says rests on the runs of two processes alone: {constants}."
+            f"says rests on the runs of one and two processes alone: {constants}."
         )
         command = f"python -m benchmarks.processes --repeats {args.repeats} --check --keep"
         keep("processes", "Many processes", rows, command, note)
