@@ -176,7 +176,7 @@ def main() -> None:
     rows = list[Row]()
 
     def store() -> None:
-        if args.keep:
+        if args.keep and args.only_sparse is None:
             note = f"d = {DIM}, {RECORDS} records a party, float32, what is measured at both ends included."
             keep("gpu", "Engine on a GPU", rows, f"python -m benchmarks.gpu --repeats {args.repeats} --keep", note)
 
