@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.optimize import nnls
 
 from benchmarks.measured import Row, keep, show
 
@@ -210,11 +211,12 @@ class Model(NamedTuple):
 
 
 def fit(runs: dict[Case, list[list[Process]]], cases: Sequence[Case]) -> Model:
-    """The model that says of these runs what they did."""
+    """The model that says of these runs what they did, as well as costs can that are not negative."""
     loads = np.array([runs[case][0][0].load for case in cases], float)
+    scale = loads.max(axis=0)  # parties are thousands and bytes hundreds of thousands
     first = runs[cases[-1]][0][0]
     return Model(
-        np.linalg.solve(loads, [float(np.median(busiest(runs[case]))) for case in cases]),
+        nnls(loads / scale, [float(np.median(busiest(runs[case]))) for case in cases])[0] / scale,
         (float(np.median(first.heard)) - first.payload) / first.messages,
     )
 
