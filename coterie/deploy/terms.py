@@ -69,7 +69,8 @@ class Terms:
         network = public_network(plan)
         if len(network.sizes) != len(plan.deploy.parties):
             raise InputError(
-                f"deploy.parties lists {len(plan.deploy.parties)} parties, but the plan has {len(network.sizes)}"
+                f"deploy.parties lists {len(plan.deploy.parties)} parties, but records are split over "
+                f"{len(network.sizes)}"
             )
         return network
 
