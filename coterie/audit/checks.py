@@ -35,9 +35,10 @@ from coterie.algorithms.base import Algorithm, Config
 from coterie.algorithms.laws import Law
 from coterie.audit import exchange
 from coterie.audit.batches import batches, drawn, explained
-from coterie.audit.coupling import CLOSE, TwoWorlds, couple
+from coterie.audit.coupling import TwoWorlds, couple
 from coterie.audit.declared import Declared, declare, told
 from coterie.audit.losses import Pair
+from coterie.audit.matching import CLOSE
 from coterie.audit.setting import DRAWN, Setting, attacks_on, place_of, worlds
 from coterie.losses.logistic import Logistic
 from coterie.privacy.accountants import account

@@ -29,31 +29,28 @@ than the message (a noisy step of which only a rounding is sent): the worlds are
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, PyTree
 
 from coterie.algorithms.base import Algorithm, Config, Grid, Law, Place
+from coterie.audit.matching import CLOSE, flat, match, match_grid, pick
 from coterie.audit.neighbours import Neighbours
 from coterie.audit.silence import edge_of, remember
 from coterie.drivers.agent import begin, facing, greet, hear, speak
-from coterie.errors import InputError
 from coterie.privacy.events import Gaussian, Laplace, SparseVector
 from coterie.problems import HeldShard, Solver
 from coterie.problems.shards import HELD
 
-__all__ = ["CLOSE", "TwoWorlds", "couple", "noises"]
+__all__ = ["TwoWorlds", "couple", "noises"]
 
 NOISES = ("normal", "laplace", "l2-laplace")
 DECIDING = ("test", "bar")  # draws that decide whether to speak; all others of the laws above are noise on numbers
-CLOSE = 1e-7  # how far numbers may be apart that should be equal, relative to their size
-LARGE = 30.0  # a move that every noise of a law without bounds can make
-SMALL = 1e-6  # a move of every draw that a number of double precision follows and one of single precision does not
 GRID_UNIT = 65_536.0  # steps of a deployed draw per unit of its law (nearly: what is measured is the grid)
 
 
@@ -141,6 +138,7 @@ def _couple(
     weight = jnp.full(degree, (1 - place.self_weight) / degree)
     loops = 12 if algorithm.needs(cfg).solver else 3
     unknown = jnp.asarray(jnp.nan)
+    held, (rest, _) = eqx.partition(shards, eqx.is_array)
 
     def say(
         shard: HeldShard, t: Array, state: PyTree, draw: dict, by: Config = cfg
@@ -151,20 +149,40 @@ def _couple(
         shown = message if more is None else more
         return _vector(shown, place.start.dtype), state, message, sent | (more is not None), sent
 
-    def probe(t: Array, first: PyTree, third: PyTree, draw: dict, own: Array) -> tuple[tuple[Array, Array], PyTree]:
-        """Scales of the noises on a test's query and threshold, and the third play's state."""
-        shard, over, above = shards[0], unknown, unknown
-        if setting := algorithm.threshold:
-            step = _declared_scale(algorithm.cost(cfg, place, t, None))
-            higher = cfg.replace(**{setting: getattr(cfg, setting) + step})
-            by = _edge(partial(say, shard), t, first, draw, shard, higher) - own
+    def say_in(world: Array, t: Array, states: PyTree, draw: dict) -> tuple[Array, PyTree, PyTree, Array, Array]:
+        """The same in the first or the second world: one program for both."""
+        return say(eqx.combine(pick(world, held), rest), t, pick(world, states), draw)
+
+    def edges_of(
+        t: Array, states: tuple[PyTree, PyTree], third: PyTree, draw: dict
+    ) -> tuple[Array, Array, tuple[Array, Array], PyTree]:
+        """Both worlds' edges, scales of the noises on a test's query and threshold, and the third play's state."""
+        setting, over, above = algorithm.threshold, unknown, unknown
+        level = getattr(cfg, setting) if setting else 0.0
+        step = _declared_scale(algorithm.cost(cfg, place, t, None)) if setting else jnp.zeros(())
+        first, moved = jnp.array(False), dict(draw)
+        asked = [
+            (first, states[0], draw, level),
+            (~first, states[1], draw, level),
+            (first, states[0], draw, level + step),
+        ]
+        if third is not None:
+            moved["bar"] = draw["bar"] + jnp.where(t == 0, 1.0, 0.0)
+            asked.append((first, third, moved, level))
+
+        def edge(world: Array, state: PyTree, draw: dict, level: Array) -> Array:
+            by = cfg.replace(**{setting: level}) if setting else cfg
+            return _edge(say, t, state, draw, eqx.combine(pick(world, held), rest), by)
+
+        own, theirs, higher, *late = jax.vmap(edge)(*jax.tree.map(lambda *x: jnp.stack(x), *asked))
+        if setting:
+            by = higher - own
             over = jnp.where(jnp.isfinite(by) & (by > 0), step / jnp.where(by > 0, by, 1.0), jnp.nan)
         if third is None:
-            return (over, above), None
-        moved = {**draw, "bar": draw["bar"] + jnp.where(t == 0, 1.0, 0.0)}
-        slope = _between(own, _edge(partial(say, shard), t, third, moved, shard))
+            return own, theirs, (over, above), None
+        slope = _between(own, late[0])
         above = jnp.where(jnp.isfinite(own), slope * over, jnp.nan)
-        return (over, above), say(shard, t, third, {**moved, "test": draw["test"] + slope})[1]
+        return own, theirs, (over, above), say(shards[0], t, third, {**moved, "test": draw["test"] + slope})[1]
 
     def one(key: Array) -> TwoWorlds:
         def step(carry: tuple, t: Array) -> tuple[tuple, dict[str, PyTree]]:
@@ -173,14 +191,11 @@ def _couple(
             edges, certain, heights = jnp.zeros(()), jnp.array(False), (unknown, unknown)
             other, late = dict(draw), third
             if "test" in laws:
-                own, theirs = (
-                    _edge(partial(say, s), t, w, draw, s) for s, w in zip(shards, (first, second), strict=True)
-                )
+                own, theirs, heights, late = edges_of(t, (first, second), third, draw)
                 edges, certain = _between(own, theirs), ~jnp.isfinite(own)
                 other["test"] = draw["test"] + edges
-                heights, late = probe(t, first, third, draw, own)
-            match = _match_grid if grid else partial(_match, loops=loops, exact=loops == 3)
-            found = match(partial(say, shards[0], t, first), partial(say, shards[1], t, second), draw, other, names)
+            matched = match_grid if grid else partial(match, loops=loops, exact=loops == 3)
+            found = matched(lambda world, z: say_in(world, t, (first, second), z), (draw, other), names)
             (y, new_first, message, told, sent), (y2, new_second, twin, _, also) = found["said"]
             # what the proof calls released has to agree by some noise, and then the message does by itself
             gap = jnp.maximum(_apart(y, y2), _apart(*(_vector(m, y.dtype) for m in (message, twin))))
@@ -202,8 +217,8 @@ def _couple(
                 "finite": jnp.stack([_finite((new_first, message)), _finite((new_second, twin))]),
                 "gap": jnp.where(jnp.isfinite(gap), gap, jnp.inf) * spoken,
                 "bare": (found["bare"] | hidden) & told,
-                "shift": {n: spoken * _flat(_numbers(found["draw"][n]) - _numbers(draw[n])) for n in names},
-                "drawn": {n: _flat(_numbers(draw[n])) for n in names},
+                "shift": {n: spoken * flat(_numbers(found["draw"][n]) - _numbers(draw[n])) for n in names},
+                "drawn": {n: flat(_numbers(draw[n])) for n in names},
                 "scale": found["scale"],
                 "coarse": found["coarse"] * spoken,
                 "unlike": found["unlike"] * spoken,
@@ -250,16 +265,6 @@ def _apart(one: Array, two: Array) -> Array:
     return jnp.max(jnp.abs(one - two) / (1 + jnp.abs(one)), initial=0.0)
 
 
-def _unequal(one: Array, two: Array, exact: bool) -> Array:
-    """Numbers that are not the same; behind a solver, up to what its tolerance leaves."""
-    floor = 1e-13 * (1 + jnp.max(jnp.abs(one), initial=0.0)) if exact else CLOSE
-    return jnp.abs(one - two) > CLOSE * jnp.abs(one) + floor
-
-
-def _flat(x: Array) -> Array:
-    return jnp.reshape(x, -1)
-
-
 def _vector(tree: PyTree, dtype: DTypeLike) -> Array:
     """All numbers of a message, whatever its shape."""
     return jnp.concatenate([jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(tree)])
@@ -277,11 +282,11 @@ def _residual(state: PyTree) -> Array:
     return jnp.max(jnp.stack(found)) if found else jnp.zeros(())
 
 
-def _edge(say: PyTree, t: Array, state: PyTree, draw: dict, shard: HeldShard, *by: Config) -> Array:
-    """The `test` draw from which on an agent speaks, all other draws being these; with other settings, if given."""
+def _edge(say: Callable, t: Array, state: PyTree, draw: dict, shard: HeldShard, by: Config) -> Array:
+    """The `test` draw from which on an agent speaks, all other draws being these."""
     # solutions are remembered, so that the search for the edge solves nothing
-    quick = remember(shard, lambda holder: say.func(holder, t, state, draw, *by)[4])
-    return edge_of(lambda test: say.func(quick(), t, state, {**draw, "test": test}, *by)[4])
+    quick = remember(shard, lambda holder: say(holder, t, state, draw, by)[4])
+    return edge_of(lambda test: say(quick(), t, state, {**draw, "test": test}, by)[4])
 
 
 def _between(one: Array, two: Array) -> Array:
@@ -298,114 +303,3 @@ def _declared_scale(events: object) -> Array:
     if isinstance(first, Laplace):
         return 1 / jnp.asarray(first.rate)
     return jnp.asarray(first.sigma if isinstance(first, Gaussian) else 1.0)
-
-
-# ---- the noise that makes the second world say the same --------------------------------------------------------------
-
-
-def _match(
-    first: PyTree, second: PyTree, draw: dict, other: dict, names: list[str], *, loops: int, exact: bool
-) -> dict[str, PyTree]:
-    """What both say, the second with the noises with which it says the same as the first does with its draw.
-
-    If a single noise has as many numbers as the message and reaches all of them, it alone is moved (the strongest, if
-    several do); else all noises are, by the shortest way.
-    """
-    sizes = [int(np.prod(draw[n].shape)) for n in names]
-    blocks = np.concatenate([np.full(s, k) for k, s in enumerate(sizes)]) if sizes else np.zeros(0, int)
-
-    def put(into: dict, z: Array) -> dict:
-        parts = jnp.split(z, np.cumsum(sizes)[:-1]) if sizes else []
-        return {**into, **{n: p.reshape(draw[n].shape) for n, p in zip(names, parts, strict=True)}}
-
-    def probe(say: PyTree, into: dict, z: Array) -> tuple[Array, PyTree]:
-        """Jacobian by the noises, and everything said."""
-
-        def vector(v: Array) -> tuple[Array, PyTree]:
-            said = say(put(into, v))
-            return said[0], said
-
-        return jax.jacfwd(vector, has_aux=True)(z)
-
-    z = jnp.concatenate([_flat(draw[n]) for n in names]) if sizes else jnp.zeros(0)
-    one, said = probe(first, draw, z)
-    y = said[0]
-    whole = [k for k, s in enumerate(sizes) if s == y.size]
-    squares = [jnp.sum(one[:, blocks == k] ** 2) * (k in whole) for k in range(len(sizes))]
-    strength = jnp.stack(squares or [jnp.zeros(())])
-    best = jnp.argmax(strength)
-    alone = strength[best] > 0
-    use = jnp.where(alone, jnp.asarray(blocks) == best, True) if sizes else jnp.zeros(0, bool)
-
-    def newton(k: Array, carry: tuple) -> tuple:
-        """Look at the second world, last of all where it ends: one program for both, as a solver compiles for long."""
-        there = jnp.where((k < loops) | said[3], carry[0], z)  # what is not said need not be the same: it shows later
-        two, now = probe(second, other, there)
-        # a number cut to a bound has no slope there: take the other world's
-        j = jnp.where(jnp.any(two != 0, axis=1, keepdims=True), two, one) * use
-        return there + _shortest(j, y - now[0]), there, two, now
-
-    _, moved, two, also = jax.lax.fori_loop(0 if sizes else loops, loops + 1, newton, (z, z, one, said))
-    coarse = jnp.zeros(())
-    if sizes:
-        small = jnp.asarray([SMALL, LARGE, -LARGE])[:, None]  # neither swallowed nor cut off
-        near = jax.vmap(lambda by: first(put(draw, z + by))[0])(small) - y
-        whole_move = jnp.abs(small) * jnp.sum(jnp.abs(one), axis=1)
-        lost = jnp.abs(near - small * jnp.sum(one, axis=1)) / jnp.where(whole_move > 0, whole_move, jnp.inf)
-        coarse = jnp.max(lost, initial=0.0)
-    touched = jnp.any((one != 0) | (two != 0), axis=1) if sizes else jnp.zeros(y.size, bool)
-    apart = _unequal(y, also[0], exact)
-    size = jnp.max(jnp.abs(one), initial=0.0) + jnp.max(jnp.abs(two), initial=0.0)
-    volume = jnp.zeros(())
-    if whole:
-        part = lambda j, k: j[:, blocks == k]  # noqa: E731
-        dets = [jnp.linalg.slogdet(part(two, k))[1] - jnp.linalg.slogdet(part(one, k))[1] for k in whole]
-        volume = jnp.where(alone, jnp.select([best == k for k in whole], dets, 0.0), 0.0)
-    return {
-        "said": (said, also),
-        "draw": put(other, moved),
-        "bare": jnp.any(apart & ~touched),
-        "scale": jnp.sqrt(jnp.sum((one * use) ** 2, axis=1)),
-        "coarse": coarse,
-        "unlike": jnp.max(jnp.abs(one - two), initial=0.0) / jnp.where(size > 0, size, 1.0),
-        "volume": jnp.where(jnp.isfinite(volume), volume, 0.0),
-    }
-
-
-def _shortest(j: Array, gap: Array) -> Array:
-    """The shortest step that closes the gap, as far as one does."""
-    if j.shape[1] == 0:
-        return jnp.zeros(0)
-    fine = jnp.all(jnp.isfinite(gap)) & jnp.all(jnp.isfinite(j))  # a world that fails is not followed by the other
-    return jnp.where(fine, jnp.linalg.pinv(jnp.where(fine, j, 0.0), rtol=1e-12) @ jnp.where(fine, gap, 0.0), 0.0)
-
-
-def _match_grid(first: PyTree, second: PyTree, draw: dict, other: dict, names: list[str]) -> dict[str, PyTree]:
-    """The same for one noise on a grid that enters every number of a message on its own: by subtraction."""
-    said = first(draw)
-    y = said[0]
-    name = next((n for n in names if draw[n].steps.size == y.size), None)
-    if name is None:
-        raise InputError("on a deployed party's grid one noise must have as many numbers as the message")
-    noise = draw[name]
-
-    def moved(into: dict, by: Array) -> dict:
-        return {**into, name: Grid(noise.steps + by.reshape(noise.steps.shape), noise.unit)}
-
-    quiet, far = second(other)[0], 2.0**20
-    everything = jnp.full(y.size, far)
-    step = (second(moved(other, everything))[0] - quiet) / far  # rounding to a coarser grid comes after: far enough
-    own = (first(moved(draw, everything))[0] - y) / far
-    steps = jnp.where((step != 0) & said[3], jnp.round((y - quiet) / jnp.where(step != 0, step, 1.0)), 0.0)
-    also = second(moved(other, steps))
-    apart = jnp.abs(y - also[0]) > CLOSE * (1 + jnp.abs(y))
-    size = jnp.max(jnp.abs(own)) + jnp.max(jnp.abs(step))
-    return {
-        "said": (said, also),
-        "draw": moved(other, steps),
-        "bare": jnp.any(apart & (step == 0)),
-        "scale": jnp.abs(own) * noise.unit,
-        "coarse": jnp.zeros(()),
-        "unlike": jnp.max(jnp.abs(own - step)) / jnp.where(size > 0, size, 1.0),
-        "volume": jnp.zeros(()),
-    }
