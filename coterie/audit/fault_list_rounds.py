@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coterie.audit.fault import Fault
-from coterie.audit.fault_lines import ADMM, DSGD, GD, HMV, KEPT, NOISE, PAID, SENT, STEP, noise_by, wider
+from coterie.audit.fault_lines import ADMM, DSGD, GD, HMV, KEPT, NOISE, PAID, SENT, STEP, UNGREETED, noise_by, wider
 from coterie.graphs import make_graph
 
 __all__ = ["ROUNDS"]
@@ -106,6 +106,7 @@ ROUNDS = (
                 'x: Float[Array, " d"]\n    slope: Float[Array, " d"]\n\n\ndef needs',
             ),
             ("Message(x)\n", "Message(x, shard.slope(state.mean))\n"),
+            UNGREETED,
         ),
     ),
     Fault(
@@ -115,6 +116,7 @@ ROUNDS = (
         (
             ('x: Float[Array, " d"]\n\n\ndef needs', 'x: Float[Array, " d"]\n    size: Array\n\n\ndef needs'),
             ("Message(x)\n", "Message(x, (shard.features[:, 0] > 0).sum())\n"),
+            UNGREETED,
         ),
     ),
     Fault(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coterie.audit.fault import Fault
-from coterie.audit.fault_lines import GD, NOISE, PAID, SENT, STEP, leaf, wider
+from coterie.audit.fault_lines import GD, NOISE, PAID, SENT, STEP, UNGREETED, leaf, wider
 
 __all__ = ["STATES"]
 
@@ -24,6 +24,7 @@ STATES = (
                 'x: Float[Array, " d"]\n\n\ndef needs',
                 'x: Float[Array, " d"]\n    twin: Float[Array, " d"]\n\n\ndef needs',
             ),
+            UNGREETED,
         ),
     ),
     Fault(
