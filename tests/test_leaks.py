@@ -146,7 +146,6 @@ def test_a_simulation_leaves_no_record(tmp_path: Path) -> None:
     assert stat.S_IMODE(programs[0].parent.stat().st_mode) == 0o700
 
 
-@pytest.mark.slow
 def test_a_deployed_party_leaves_and_sends_no_record(tmp_path: Path) -> None:
     tables = [tmp_path / "ada.csv", tmp_path / "ben.csv"]
     rows = [write_table(table, seed=k) for k, table in enumerate(tables, 2)]
