@@ -4,13 +4,14 @@ import gc
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import is_hypothesis_test, settings
 from jax._src import core
 from jax.experimental.compilation_cache import compilation_cache
@@ -48,7 +49,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     for test in {id(t): t for item in items if is_hypothesis_test(t := getattr(item, "obj", None))}.values():
         if (usual := getattr(test, "_hypothesis_internal_use_settings", None)) is not None:  # else a state machine's
-            test._hypothesis_internal_use_settings = settings(usual, max_examples=max(10, usual.max_examples // 3))
+            few = min(usual.max_examples, max(10, usual.max_examples // 3))
+            test._hypothesis_internal_use_settings = settings(usual, max_examples=few)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Modules are searched for examples in docstrings; files of tests have none."""
+    found = yield
+    return [c for c in found if not (isinstance(c, DoctestModule) and file_path.name.startswith("test_"))]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

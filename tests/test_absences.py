@@ -169,6 +169,7 @@ def test_ledgers_hold_the_rounds_in_which_a_party_spoke() -> None:
     assert largest == pytest.approx(mu * np.array([3**-0.5, 3 / 12**0.5, 3 / 11**0.5, 3 / 12**0.5]), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_certificate_tells_parties_apart_that_are_away_at_different_times(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     sites = [(rng.uniform(-0.5, 0.5, (30, 2)), rng.choice([-1, 1], 30)) for _ in range(3)]

@@ -110,6 +110,7 @@ def test_records_and_settings_that_it_refuses(account: ct.DataAccount) -> None:
     assert account.statement().draws == ()
 
 
+@pytest.mark.slow
 def test_estimators_draw_for_the_records_as_they_were_given(tmp_path: Path) -> None:
     frame = pd.DataFrame({"age": RNG.integers(20, 60, 80), "bmi": RNG.uniform(18, 40, 80)})
     label, keeper = np.where(frame.age > 40, "old", "young"), tmp_path / "keeper"
@@ -173,6 +174,7 @@ def test_a_joined_party_hands_its_account_to_the_agent(
     assert "--account" not in bare
 
 
+@pytest.mark.slow
 def test_a_person_who_may_be_at_every_party_pays_at_each(tmp_path: Path) -> None:
     def drawn(**given: Any) -> tuple[float, PrivateMean]:
         folder = tmp_path / f"{len(given)}"

@@ -327,6 +327,7 @@ def test_no_account_pays_for_noise_that_somebody_knows(told: str, tmp_path: Path
     assert account.statement().draws == ()
 
 
+@pytest.mark.slow
 def test_covered_scores_say_whose_the_records_are(tmp_path: Path) -> None:
     """The first draw fixes it; one that says otherwise is refused, and one that does not say it too."""
     path = stored(tmp_path / "all.csv", patient=np.arange(240) // 2)

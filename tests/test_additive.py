@@ -228,6 +228,7 @@ def test_other_methods_run_unchanged(table: Path, slug: str) -> None:
     assert np.isfinite(trace.points).all()
 
 
+@pytest.mark.slow
 def test_the_band_is_the_deviation_of_a_bin_that_nobody_is_in(table: Path) -> None:
     """Nothing is missing in this table: the two bins for it hold noise alone, as a hundred seeds show."""
     frame = records(1600, gaps=0.0)
@@ -301,6 +302,7 @@ def test_curves_say_what_the_model_says(run: ct.Trained, tmp_path: Path) -> None
         Curves.read({"model": "additive", "schema": 1})
 
 
+@pytest.mark.slow
 def test_pairs_and_many_classes() -> None:
     rng = np.random.default_rng(0)
     made = []
@@ -442,6 +444,7 @@ def test_every_number_of_a_party_s_page_is_covered_or_marked_as_at_home(clinic: 
 # ---- scikit-learn ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_estimators_take_texts_and_gaps() -> None:
     frame = records(3000, seed=5)
     X, y = frame[["age", "job"]], frame["y"].to_numpy()

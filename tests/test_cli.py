@@ -180,6 +180,7 @@ rounds = 5
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_table_of_ones_own_from_end_to_end(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main(["run", csv_plan(tmp_path, write_csv(tmp_path / "t.csv")), "--out", str(out)]) == 0

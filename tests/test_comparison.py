@@ -32,7 +32,7 @@ EXCHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", mostly_slow(EXCHANGES, "coarse", "sum"))
+@pytest.mark.parametrize("name", mostly_slow(EXCHANGES, "sum"))
 def test_the_exchange_of_a_plan_is_obeyed(name: str) -> None:
     """The cell is the run of the same plan; without the exchange it is another one."""
     asked, usual = plan(exchange=EXCHANGES[name]), plan()
@@ -61,6 +61,7 @@ def test_budgets_of_single_agents_are_refused() -> None:
         compare([ComparedMethod("listed", plan(privacy={"epsilon": [1.0, 2.0, 3.0]}))], [1.0], 1)
 
 
+@pytest.mark.slow
 def test_seeds_are_those_of_the_plan_unless_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     two, three = plan(run={"rounds": 3, "seeds": 2}), plan(run={"rounds": 3, "seeds": 3})
     assert stated_seeds([two, plan()], 10) == 2

@@ -75,6 +75,7 @@ def test_the_same_bytes_again_under_load(times: int, loads: int) -> None:
     assert found[0].endswith("True")
 
 
+@pytest.mark.slow
 @broken
 def test_with_the_cause_put_back_they_differ() -> None:
     assert not any(line.endswith("True") for line in lines(again("1", "on")))

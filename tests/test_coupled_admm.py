@@ -66,7 +66,7 @@ def central(problem: Coupled) -> tuple[np.ndarray, ...]:
 # ---- optimum ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", METHODS)
+@pytest.mark.parametrize("how", mostly_slow(METHODS, "exact"))
 def test_mixed_problem_reaches_the_central_optimum(how: Any) -> None:
     problem = mixed()
     answer, best = solve(problem, Config(method=how), rounds=1500), central(problem)
@@ -123,7 +123,7 @@ def distance(problem: Coupled, answer: Any, best: Any, price: np.ndarray) -> np.
 BOTH = [(how, make) for make in (mixed, economic_dispatch.make) for how in METHODS]
 
 
-@pytest.mark.parametrize(("how", "make"), mostly_slow(BOTH, BOTH[0], BOTH[3]))
+@pytest.mark.parametrize(("how", "make"), mostly_slow(BOTH, BOTH[3]))
 def test_within_the_range_the_distance_to_the_optimum_never_grows(how: Any, make: Any) -> None:
     """Penalties as random as the proof allows, in the metric of the proof; and it ends at the optimum."""
     problem = make()
@@ -157,6 +157,7 @@ def test_the_range_is_checked_and_leaving_it_far_diverges() -> None:
     assert solve(problem, rounds=300, noise=1.0, seed=0).warning is None
 
 
+@pytest.mark.slow
 def test_the_corrected_theorem_31_lies_inside_our_range_or_converges_anyway() -> None:
     """With ρ⁰ = m/(N²σ²), ρ ∈ ρ⁰[.75, 1.25], ζ = ρ⁰/5, D = L + 2m/N². It converges, slowly."""
     agents = [quadratic_agent(1.0 + 0.5 * (i % 2), -float(i)) for i in range(3)]
@@ -218,6 +219,7 @@ def ring(agents: int = 5, d: int = 3) -> tuple[Any, Coupled, list[CoupledAgent]]
     return layout, Coupled(out, np.zeros(agents * d)), out
 
 
+@pytest.mark.slow
 def test_consensus_admm_is_the_exact_method_with_incidence_matrices() -> None:
     """(12) with ρ = ζ = η and D = 2η·degree is decentralized ADMM, iterate by iterate."""
     layout, problem, _ = ring()
@@ -232,6 +234,7 @@ def test_consensus_admm_is_the_exact_method_with_incidence_matrices() -> None:
     assert np.ptp(expected[0], axis=0).max() > 1e-3  # the agents differ, so the comparison says something
 
 
+@pytest.mark.slow
 def test_ldp_admm_is_the_first_order_method_with_incidence_matrices() -> None:
     """(13) with n ρ_i = (1 − w) D is Algorithm 1 of the paper, corrected sign, for any weights w."""
     layout, problem, agents = ring()

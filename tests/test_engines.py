@@ -19,6 +19,7 @@ def cube(x: int) -> tuple[int, int]:
     return x**3, os.getpid()
 
 
+@pytest.mark.slow
 def test_a_pool_runs_every_task_elsewhere() -> None:
     found = dict(make_engine("local:2")(cube, [(k,) for k in range(5)]))
     assert {k: v for k, (v, _) in found.items()} == {k: k**3 for k in range(5)}

@@ -124,6 +124,7 @@ def test_the_rehearsal_asks_on_own_patients() -> None:
     assert abs(tried.alone - tried.pooled) < 0.03  # clinics that are unlike gain nothing by pooling
 
 
+@pytest.mark.slow
 def test_a_budget_of_nearly_nothing_rehearses_worse() -> None:
     tried, poor = rehearsal(), rehearsal("privacy.epsilon=0.02")
     assert tried is not None

@@ -180,6 +180,7 @@ def visits(path: Path, **columns: Any) -> None:
     pd.DataFrame(made | columns).to_csv(path, index=False)
 
 
+@pytest.mark.slow
 def test_a_table_becomes_a_plan_and_a_code_book_that_claims_nothing_until_it_is_checked(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

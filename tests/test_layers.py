@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import coterie
 
 PACKAGE = Path(coterie.__file__).parent
@@ -168,6 +170,7 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
+@pytest.mark.slow
 def test_training_pricing_and_verifying_need_no_extra() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error::DeprecationWarning", "-c", BARE], capture_output=True, text=True,

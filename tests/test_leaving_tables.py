@@ -191,6 +191,7 @@ def test_a_number_is_predicted_as_the_label_is_written(tmp_path: Path) -> None:
     np.testing.assert_allclose(model.predict(own), 150 * scaled)
 
 
+@pytest.mark.slow
 def test_a_release_over_bins_predicts_by_the_curves_that_it_states(tmp_path: Path) -> None:
     """A record's log-odds are the intercept and one value of each curve, looked up here by hand."""
     folder = trained("release", tmp_path, "release")

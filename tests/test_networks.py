@@ -17,6 +17,7 @@ from coterie.errors import InputError
 from coterie.problems import of_people, single
 from coterie.problems.people import People, clipped_sum, grouped, lay_out
 from coterie.problems.records import rescale
+from tests.support import mostly_slow
 
 RNG = np.random.default_rng(0)
 KEY = jax.random.key(0)
@@ -38,6 +39,7 @@ def small() -> eqx.Module:
     return eqx.nn.Sequential(parts)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:privacy.epsilon = 50 promises")  # to see that it learns
 def test_a_convolutional_network_trains_and_is_the_module_again() -> None:
     """Three parties at once, and one after the other: the same numbers; memory does not grow with the parties."""
@@ -78,7 +80,7 @@ def test_memory_of_many_parties_is_that_of_one() -> None:
     assert needed(40) < 3 * needed(4) + (1 << 20)
 
 
-@pytest.mark.parametrize("pieces", [1 << 21, 1])
+@pytest.mark.parametrize("pieces", mostly_slow([1 << 21, 1], 1 << 21))
 def test_people_as_unit_clip_their_means(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(single, "room", lambda: pieces)
     own = of_people(ct.neural(small(), 2, shape=(1, 6, 6)).own)
@@ -111,6 +113,7 @@ def test_a_record_whose_gradient_is_no_number_adds_nothing() -> None:
     assert np.linalg.norm(found - rest) <= 0.3 * (1 + 1e-5)
 
 
+@pytest.mark.slow
 def test_a_pickled_network_predicts() -> None:
     layers = [eqx.nn.Linear(36, 4, key=KEY), eqx.nn.Lambda(jax.nn.relu), eqx.nn.Linear(4, 2, key=KEY)]
     task = ct.neural(eqx.nn.Sequential(layers), 2)  # of an eqx.nn.MLP no: it holds a lambda

@@ -249,6 +249,7 @@ def test_people_that_are_not_said_are_refused(people: Any, words: str) -> None:
         ct.complete(sites, people=people)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::coterie.estimators.fits.RepeatedFitWarning")
 def test_estimators_take_people() -> None:
     rng = np.random.default_rng(0)
@@ -277,6 +278,7 @@ def test_estimators_take_people() -> None:
         PrivateConsensusClassifier(algorithm="dvp", classes=["no", "yes"], **options).fit(x, y, people=who)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::coterie.estimators.fits.RepeatedFitWarning")
 def test_the_mean_of_people_is_over_people() -> None:
     ages = np.array([[10.0]] * 900 + [[50.0]] * 100)
@@ -295,7 +297,11 @@ def test_a_search_refuses_people() -> None:
 # ---- deployed --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", [{"name": "dp-dsgd", "batch": 8}, {"name": "pr-admm"}], ids=["sgd", "admm"])
+@pytest.mark.parametrize(
+    "algorithm",
+    mostly_slow([{"name": "dp-dsgd", "batch": 8}, {"name": "pr-admm"}], {"name": "pr-admm"}),
+    ids=["sgd", "admm"],
+)
 def test_deployed_people_send_the_integers_of_the_simulation(table: Path, algorithm: dict[str, Any]) -> None:
     plan, experiment = made(table, algorithm=algorithm, data={"records_per_person": 3})
     terms = Terms.of(deployed_plan(plan, experiment))

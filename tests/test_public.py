@@ -292,6 +292,7 @@ def test_an_audit_of_a_task_holds_and_knows_what_it_looked_at() -> None:
     assert repr(found).startswith("<dp-dsgd claims ε = 1 at δ = 1e-05: holds")
 
 
+@pytest.mark.slow
 def test_an_audit_refutes_an_algorithm_that_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same module, but its sensitivity, and so its noise, is a tenth of what is true."""
     copied(monkeypatch, "liar.algorithm", "else 2 * reach", "else 0.2 * reach")
@@ -300,6 +301,7 @@ def test_an_audit_refutes_an_algorithm_that_lies(monkeypatch: pytest.MonkeyPatch
     assert "REFUTED" in repr(found)
 
 
+@pytest.mark.slow
 def test_an_audit_finds_how_many_features_a_loss_of_ones_own_takes() -> None:
     weights = {"w": jnp.zeros(2), "b": jnp.zeros(())}
     tilted = ct.loss(lambda p, x, y: jnp.logaddexp(0.0, -y * (p["w"] @ x + p["b"])), weights)
@@ -393,6 +395,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_folder_is_that_of_coterie_run(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`coterie verify` derives its certificate anew, `coterie report` makes its page, and the result has all keys."""
     assert cli.main(["verify", "--strict", str(saved / "certificate.json")]) == 0

@@ -116,6 +116,7 @@ def test_run_certificate_and_verification(tmp_path: Path, capsys: pytest.Capture
     assert main(["verify", str(tmp_path / "lie.json")]) != 0
 
 
+@pytest.mark.slow
 def test_python_and_estimator(records: tuple[np.ndarray, np.ndarray]) -> None:
     x, y = records
     net = ct.complete([(x[i::3], y[i::3]) for i in range(3)])

@@ -51,6 +51,7 @@ def test_a_loss_without_bounds_needs_an_algorithm_that_clips():
         ct.train(free, ct.ring(sites()), ct.pr_admm(penalty=1.0), BUDGET, rounds=4, seed=0)
 
 
+@pytest.mark.slow
 def test_a_custom_loss_gives_the_built_in_model():
     """The logistic loss written by hand and the one of the package: one model, to rounding, with the same noise."""
     logistic = lambda w, x, y: jnp.logaddexp(0.0, -jnp.sign(y) * (w @ x))  # noqa: E731
@@ -224,6 +225,7 @@ def short(task, parties, **more):
     return ct.train(task, parties, ct.dp_dsgd(clip=1.0, mixing=1, momentum=0.5), BUDGET, rounds=3, seed=0, **more)
 
 
+@pytest.mark.slow
 def test_columns_are_taken_by_their_names(tmp_path):
     frames = three_frames()
     y = [np.where(frame["age"] > 0, 1, -1) for frame in frames]
@@ -328,6 +330,7 @@ def test_a_price_rests_on_no_false_statement(parties):
         ct.price(task, parties, ct.dp_dsgd(mixing=1), BUDGET, rounds=3)
 
 
+@pytest.mark.slow
 def test_what_joining_is_worth_to_each_party() -> None:
     clinics = make_clinics(seed=0, records=900)
     train, held = split(clinics, 0.3)

@@ -29,6 +29,7 @@ than the message (a noisy step of which only a rounding is sent): the worlds are
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 
 import equinox as eqx
@@ -38,7 +39,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, PyTree
 
 from coterie.algorithms.base import Algorithm, Config, Grid, Law, Place
-from coterie.audit.matching import CLOSE, flat, match, match_grid
+from coterie.audit.matching import CLOSE, flat, match, match_grid, pick
 from coterie.audit.neighbours import Neighbours
 from coterie.audit.silence import edge_of, remember
 from coterie.drivers.agent import begin, facing, greet, hear, speak
@@ -137,6 +138,7 @@ def _couple(
     weight = jnp.full(degree, (1 - place.self_weight) / degree)
     loops = 12 if algorithm.needs(cfg).solver else 3
     unknown = jnp.asarray(jnp.nan)
+    held, (rest, _) = eqx.partition(shards, eqx.is_array)
 
     def say(
         shard: HeldShard, t: Array, state: PyTree, draw: dict, by: Config = cfg
@@ -147,20 +149,40 @@ def _couple(
         shown = message if more is None else more
         return _vector(shown, place.start.dtype), state, message, sent | (more is not None), sent
 
-    def probe(t: Array, first: PyTree, third: PyTree, draw: dict, own: Array) -> tuple[tuple[Array, Array], PyTree]:
-        """Scales of the noises on a test's query and threshold, and the third play's state."""
-        shard, over, above = shards[0], unknown, unknown
-        if setting := algorithm.threshold:
-            step = _declared_scale(algorithm.cost(cfg, place, t, None))
-            higher = cfg.replace(**{setting: getattr(cfg, setting) + step})
-            by = _edge(partial(say, shard), t, first, draw, shard, higher) - own
+    def say_in(world: Array, t: Array, states: PyTree, draw: dict) -> tuple[Array, PyTree, PyTree, Array, Array]:
+        """The same in the first or the second world: one program for both."""
+        return say(eqx.combine(pick(world, held), rest), t, pick(world, states), draw)
+
+    def edges_of(
+        t: Array, states: tuple[PyTree, PyTree], third: PyTree, draw: dict
+    ) -> tuple[Array, Array, tuple[Array, Array], PyTree]:
+        """Both worlds' edges, scales of the noises on a test's query and threshold, and the third play's state."""
+        setting, over, above = algorithm.threshold, unknown, unknown
+        level = getattr(cfg, setting) if setting else 0.0
+        step = _declared_scale(algorithm.cost(cfg, place, t, None)) if setting else jnp.zeros(())
+        first, moved = jnp.array(False), dict(draw)
+        asked = [
+            (first, states[0], draw, level),
+            (~first, states[1], draw, level),
+            (first, states[0], draw, level + step),
+        ]
+        if third is not None:
+            moved["bar"] = draw["bar"] + jnp.where(t == 0, 1.0, 0.0)
+            asked.append((first, third, moved, level))
+
+        def edge(world: Array, state: PyTree, draw: dict, level: Array) -> Array:
+            by = cfg.replace(**{setting: level}) if setting else cfg
+            return _edge(say, t, state, draw, eqx.combine(pick(world, held), rest), by)
+
+        own, theirs, higher, *late = jax.vmap(edge)(*jax.tree.map(lambda *x: jnp.stack(x), *asked))
+        if setting:
+            by = higher - own
             over = jnp.where(jnp.isfinite(by) & (by > 0), step / jnp.where(by > 0, by, 1.0), jnp.nan)
         if third is None:
-            return (over, above), None
-        moved = {**draw, "bar": draw["bar"] + jnp.where(t == 0, 1.0, 0.0)}
-        slope = _between(own, _edge(partial(say, shard), t, third, moved, shard))
+            return own, theirs, (over, above), None
+        slope = _between(own, late[0])
         above = jnp.where(jnp.isfinite(own), slope * over, jnp.nan)
-        return (over, above), say(shard, t, third, {**moved, "test": draw["test"] + slope})[1]
+        return own, theirs, (over, above), say(shards[0], t, third, {**moved, "test": draw["test"] + slope})[1]
 
     def one(key: Array) -> TwoWorlds:
         def step(carry: tuple, t: Array) -> tuple[tuple, dict[str, PyTree]]:
@@ -169,14 +191,11 @@ def _couple(
             edges, certain, heights = jnp.zeros(()), jnp.array(False), (unknown, unknown)
             other, late = dict(draw), third
             if "test" in laws:
-                own, theirs = (
-                    _edge(partial(say, s), t, w, draw, s) for s, w in zip(shards, (first, second), strict=True)
-                )
+                own, theirs, heights, late = edges_of(t, (first, second), third, draw)
                 edges, certain = _between(own, theirs), ~jnp.isfinite(own)
                 other["test"] = draw["test"] + edges
-                heights, late = probe(t, first, third, draw, own)
             matched = match_grid if grid else partial(match, loops=loops, exact=loops == 3)
-            found = matched(partial(say, shards[0], t, first), partial(say, shards[1], t, second), draw, other, names)
+            found = matched(lambda world, z: say_in(world, t, (first, second), z), (draw, other), names)
             (y, new_first, message, told, sent), (y2, new_second, twin, _, also) = found["said"]
             # what the proof calls released has to agree by some noise, and then the message does by itself
             gap = jnp.maximum(_apart(y, y2), _apart(*(_vector(m, y.dtype) for m in (message, twin))))
@@ -263,11 +282,11 @@ def _residual(state: PyTree) -> Array:
     return jnp.max(jnp.stack(found)) if found else jnp.zeros(())
 
 
-def _edge(say: PyTree, t: Array, state: PyTree, draw: dict, shard: HeldShard, *by: Config) -> Array:
-    """The `test` draw above which an agent speaks, given all other draws; with other settings, if given."""
+def _edge(say: Callable, t: Array, state: PyTree, draw: dict, shard: HeldShard, by: Config) -> Array:
+    """The `test` draw from which on an agent speaks, all other draws being these."""
     # solutions are remembered, so that the search for the edge solves nothing
-    quick = remember(shard, lambda holder: say.func(holder, t, state, draw, *by)[4])
-    return edge_of(lambda test: say.func(quick(), t, state, {**draw, "test": test}, *by)[4])
+    quick = remember(shard, lambda holder: say(holder, t, state, draw, by)[4])
+    return edge_of(lambda test: say(quick(), t, state, {**draw, "test": test}, by)[4])
 
 
 def _between(one: Array, two: Array) -> Array:

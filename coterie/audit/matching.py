@@ -1,6 +1,13 @@
-"""The noise with which the second world says what the first one said. See `coterie.audit.coupling`."""
+"""The noise that makes the second world say the same: by Newton's method, or, on a grid, by subtraction.
+
+`say(world, draw)` is what an agent of the first (False) or second world (True) says with a round's draws: the vector to
+agree on first, and fourth whether the worlds have to agree.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,26 +17,30 @@ from jaxtyping import Array, PyTree
 from coterie.algorithms.base import Grid
 from coterie.errors import InputError
 
-__all__ = ["CLOSE", "flat", "match", "match_grid"]
+__all__ = ["CLOSE", "flat", "match", "match_grid", "pick"]
 
 CLOSE = 1e-7  # how far numbers may be apart that should be equal, relative to their size
 LARGE = 30.0  # a move that every noise of a law without bounds can make
 SMALL = 1e-6  # a move of every draw that a number of double precision follows and one of single precision does not
 
 
+def pick(world: Array, both: tuple[PyTree, PyTree]) -> PyTree:
+    """What belongs to the first world, or (True) to the second."""
+    return jax.tree.map(lambda one, two: jnp.where(world, two, one), *both)
+
+
 def flat(x: Array) -> Array:
-    """As one vector."""
+    """A draw as a vector."""
     return jnp.reshape(x, -1)
 
 
-def match(
-    first: PyTree, second: PyTree, draw: dict, other: dict, names: list[str], *, loops: int, exact: bool
-) -> dict[str, PyTree]:
+def match(say: Callable, draws: tuple[dict, dict], names: list[str], *, loops: int, exact: bool) -> dict[str, PyTree]:
     """What both say, the second with the noises with which it says the same as the first does with its draw.
 
     If a single noise has as many numbers as the message and reaches all of them, it alone is moved (the strongest, if
     several do); else all noises are, by the shortest way.
     """
+    draw, other = draws
     sizes = [int(np.prod(draw[n].shape)) for n in names]
     blocks = np.concatenate([np.full(s, k) for k, s in enumerate(sizes)]) if sizes else np.zeros(0, int)
 
@@ -37,41 +48,57 @@ def match(
         parts = jnp.split(z, np.cumsum(sizes)[:-1]) if sizes else []
         return {**into, **{n: p.reshape(draw[n].shape) for n, p in zip(names, parts, strict=True)}}
 
-    def probe(say: PyTree, into: dict, z: Array) -> tuple[Array, PyTree]:
+    @jax.jit
+    def probe(world: Array, z: Array) -> tuple[Array, PyTree]:
         """Jacobian by the noises, and everything said."""
 
         def vector(v: Array) -> tuple[Array, PyTree]:
-            said = say(put(into, v))
+            said = say(world, put(pick(world, draws), v))
             return said[0], said
 
         return jax.jacfwd(vector, has_aux=True)(z)
 
     z = jnp.concatenate([flat(draw[n]) for n in names]) if sizes else jnp.zeros(0)
-    one, said = probe(first, draw, z)
-    y = said[0]
-    whole = [k for k, s in enumerate(sizes) if s == y.size]
-    squares = [jnp.sum(one[:, blocks == k] ** 2) * (k in whole) for k in range(len(sizes))]
-    strength = jnp.stack(squares or [jnp.zeros(())])
-    best = jnp.argmax(strength)
-    alone = strength[best] > 0
-    use = jnp.where(alone, jnp.asarray(blocks) == best, True) if sizes else jnp.zeros(0, bool)
+    small = jnp.asarray([SMALL, LARGE, -LARGE, 0.0])  # neither swallowed nor cut off; last, the draw itself
+    looks, last = small.size, small.size + (loops if sizes else 0)
+    blank = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(probe, jnp.array(False), z))
+    whole = [k for k, s in enumerate(sizes) if s == blank[1][0].size]
 
-    def newton(k: Array, carry: tuple) -> tuple:
-        """Look at the second world, last of all where it ends: one program for both, as a solver compiles for long."""
-        there = jnp.where((k < loops) | said[3], carry[0], z)  # what is not said need not be the same: it shows later
-        two, now = probe(second, other, there)
+    def used(one: Array) -> tuple[Array, Array, Array]:
+        """The noises to move, the strongest that reaches every number alone, and whether one does."""
+        squares = [jnp.sum(one[:, blocks == k] ** 2) * (k in whole) for k in range(len(sizes))]
+        strength = jnp.stack(squares or [jnp.zeros(())])
+        best = jnp.argmax(strength)
+        alone = strength[best] > 0
+        return (jnp.where(alone, jnp.asarray(blocks) == best, True) if sizes else jnp.zeros(0, bool)), best, alone
+
+    def look(k: Array, carry: tuple) -> tuple:
+        """The first world near its draw and at it, then the second one by Newton's method, last of all where it ends.
+
+        All in one place of the program, as a solver compiles for long.
+        """
+        near, (one, said), ahead, *_ = carry
+        second = k >= looks
+        there = jnp.where((k < last) | said[3], ahead, z)  # what is not said need not be the same: it shows later
+        there = jnp.where(second, there, z + small[jnp.minimum(k, looks - 1)])
+        jacobian, now = probe(second, there)
+        one, said = jax.tree.map(lambda old, new: jnp.where(second, old, new), (one, said), (jacobian, now))
         # a number cut to a bound has no slope there: take the other world's
-        j = jnp.where(jnp.any(two != 0, axis=1, keepdims=True), two, one) * use
-        return there + _shortest(j, y - now[0]), there, two, now
+        j = jnp.where(jnp.any(jacobian != 0, axis=1, keepdims=True), jacobian, one) * used(one)[0]
+        ahead = jnp.where(second, there + _shortest(j, said[0] - now[0]), z)
+        return near.at[k].set(now[0], mode="drop"), (one, said), ahead, there, jacobian, now
 
-    _, moved, two, also = jax.lax.fori_loop(0 if sizes else loops, loops + 1, newton, (z, z, one, said))
+    near = jnp.zeros((looks, blank[1][0].size), blank[1][0].dtype)
+    seen = jax.lax.fori_loop(0, last + 1, look, (near, blank, z, z, *blank))
+    near, (one, said), _, moved, two, also = seen
+    y = said[0]
+    use, best, alone = used(one)
     coarse = jnp.zeros(())
     if sizes:
-        small = jnp.asarray([SMALL, LARGE, -LARGE])[:, None]  # neither swallowed nor cut off
-        near = jax.vmap(lambda by: first(put(draw, z + by))[0])(small) - y
-        whole_move = jnp.abs(small) * jnp.sum(jnp.abs(one), axis=1)
-        lost = jnp.abs(near - small * jnp.sum(one, axis=1)) / jnp.where(whole_move > 0, whole_move, jnp.inf)
-        coarse = jnp.max(lost, initial=0.0)
+        by = small[:-1, None]
+        whole_move = jnp.abs(by) * jnp.sum(jnp.abs(one), axis=1)
+        off = jnp.abs(near[:-1] - y - by * jnp.sum(one, axis=1))
+        coarse = jnp.max(off / jnp.where(whole_move > 0, whole_move, jnp.inf), initial=0.0)
     touched = jnp.any((one != 0) | (two != 0), axis=1) if sizes else jnp.zeros(y.size, bool)
     apart = _unequal(y, also[0], exact)
     size = jnp.max(jnp.abs(one), initial=0.0) + jnp.max(jnp.abs(two), initial=0.0)
@@ -91,12 +118,6 @@ def match(
     }
 
 
-def _unequal(one: Array, two: Array, exact: bool) -> Array:
-    """Numbers that are not the same; behind a solver, up to what its tolerance leaves."""
-    floor = 1e-13 * (1 + jnp.max(jnp.abs(one), initial=0.0)) if exact else CLOSE
-    return jnp.abs(one - two) > CLOSE * jnp.abs(one) + floor
-
-
 def _shortest(j: Array, gap: Array) -> Array:
     """The shortest step that closes the gap, as far as one does."""
     if j.shape[1] == 0:
@@ -105,8 +126,10 @@ def _shortest(j: Array, gap: Array) -> Array:
     return jnp.where(fine, jnp.linalg.pinv(jnp.where(fine, j, 0.0), rtol=1e-12) @ jnp.where(fine, gap, 0.0), 0.0)
 
 
-def match_grid(first: PyTree, second: PyTree, draw: dict, other: dict, names: list[str]) -> dict[str, PyTree]:
+def match_grid(say: Callable, draws: tuple[dict, dict], names: list[str]) -> dict[str, PyTree]:
     """The same for one noise on a grid that enters every number of a message on its own: by subtraction."""
+    first, second = (partial(say, jnp.array(world)) for world in (False, True))
+    draw, other = draws
     said = first(draw)
     y = said[0]
     name = next((n for n in names if draw[n].steps.size == y.size), None)
@@ -134,3 +157,9 @@ def match_grid(first: PyTree, second: PyTree, draw: dict, other: dict, names: li
         "unlike": jnp.max(jnp.abs(own - step)) / jnp.where(size > 0, size, 1.0),
         "volume": jnp.zeros(()),
     }
+
+
+def _unequal(one: Array, two: Array, exact: bool) -> Array:
+    """Numbers that are not the same; behind a solver, up to what its tolerance leaves."""
+    floor = 1e-13 * (1 + jnp.max(jnp.abs(one), initial=0.0)) if exact else CLOSE
+    return jnp.abs(one - two) > CLOSE * jnp.abs(one) + floor

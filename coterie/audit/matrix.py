@@ -6,13 +6,14 @@
     settings  with every other value of a setting that is a choice (`variations`), found in its class
 
 `cases` lists all of it (`make audit`); `covering` is a selection in which every algorithm, every loss, every scheme,
-every kind of message and the choices of what is quick occur, for every day. What runs as printed makes no claim.
+every kind of message and a choice among settings occur, for every day. What runs as printed makes no claim.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, get_args, get_origin
 
 import numpy as np
@@ -141,7 +142,8 @@ def _chosen(algorithm: Algorithm, name: str, value: object) -> Config:
     raise InputError(f"{algorithm.slug}: no example has {name} = {value!r}: {last}")
 
 
-def _cases_of(algorithm: Algorithm, choice: tuple[str, object]) -> list[Case]:
+@cache  # a contract traces what it is asked about
+def _cases_of(algorithm: Algorithm, choice: tuple[str, object]) -> tuple[Case, ...]:
     """The cases of a choice: on the graph of all others, or, where its rule refuses that, at hub and leaf of a star."""
     cfg = _chosen(algorithm, *choice)
     loss = accepted(algorithm, cfg)[0]
@@ -151,26 +153,25 @@ def _cases_of(algorithm: Algorithm, choice: tuple[str, object]) -> list[Case]:
             settings=cfg.model_dump(exclude_unset=True), graph=(algorithm.graphs or ("ring",))[0],
         )  # fmt: skip
     except InputError:
-        return [Case(algorithm, loss, "whole", choice, agent, "star") for agent in (0, 1)]
-    return [Case(algorithm, loss, "whole", choice)]
+        return tuple(Case(algorithm, loss, "whole", choice, agent, "star") for agent in (0, 1))
+    return (Case(algorithm, loss, "whole", choice),)
 
 
 def covering() -> list[Case]:
-    """Every algorithm once on a loss of its own turn, and what is then still missing of losses and ways."""
+    """Every algorithm once on a loss of its own turn, and what is then still missing of losses, ways and choices."""
     private = audited()
     chosen: list[Case] = []
-    seen = {"whole"}
+    seen = {"whole", "usual"}
     for k, algorithm in enumerate(private):
         losses = accepted(algorithm)
         losses = [loss for loss in losses if loss not in seen] or losses
         chosen.append(Case(algorithm, losses[k % len(losses)], "whole"))
         seen.add(chosen[-1].loss)
     for case in sorted(_everything(private), key=_effort):
-        if new := {case.loss, case.way} - seen:
+        kinds = {case.loss, case.way, "usual" if case.choice is None else "chosen"}
+        if new := kinds - seen:
             chosen.append(case)
             seen |= new
-        elif case.choice is not None and not case.algorithm.solves:
-            chosen.append(case)
     return chosen
 
 

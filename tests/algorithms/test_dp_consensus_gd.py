@@ -71,6 +71,7 @@ def floor(noise: float, count: int = 5, last: int = T) -> float:
     return DIM / (AGENTS * kappa)
 
 
+@pytest.mark.slow
 def test_noiseless_limit_is_the_pooled_optimum() -> None:
     layout = network(rounds=400)
     trace = run(ALGORITHM, alg.EXAMPLE, layout, every=400)
@@ -86,6 +87,7 @@ def test_uniform_schedule_has_the_one_shot_floor(uniform: tuple[Layout, Trace]) 
     assert errors[0] != pytest.approx(floor(1.05), rel=0.05)  # the check sees noise 5 % off
 
 
+@pytest.mark.slow
 def test_error_falls_with_the_square_of_the_records(uniform: tuple[Layout, Trace]) -> None:
     layout = means(count=20)
     error = released_error(many(layout, [1.0], 3000), layout).mean()

@@ -66,6 +66,7 @@ def test_run_equals_heavy_ball_by_hand(graph, every):
     np.testing.assert_allclose(trace.points[0], mean, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_noiseless_limit_is_the_pooled_optimum():
     layout = network(graph="complete", rounds=600)
     runs = [Run(0, Config(step=2.0, momentum=0.8, clip=c, mixing=1, tail=0.0)) for c in (9.0, 0.2)]
@@ -74,6 +75,7 @@ def test_noiseless_limit_is_the_pooled_optimum():
     assert np.linalg.norm(clipped - pooled(layout)) > 0.05  # the bias that clipping costs
 
 
+@pytest.mark.slow
 def test_even_mixing_keeps_momentum_stable_on_a_grid():
     assert mixing(make_graph("grid", 36), "metropolis").spectrum().lambda_min < -0.35
     layout = network(36, 6, graph="grid", rounds=400)

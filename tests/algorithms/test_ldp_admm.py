@@ -167,6 +167,7 @@ def test_defaults_lie_in_the_convergent_region(graph, agents):
     assert ldp_admm.convergent(ldp_admm.Config(), public(graph, agents)) is None
 
 
+@pytest.mark.slow
 def test_the_published_steps_are_flagged_on_a_large_complete_graph_and_do_diverge():
     facts = public("complete", 100)
     assert "dual_step 0.5 may diverge" in ldp_admm.convergent(SPEC, facts)

@@ -39,6 +39,7 @@ def messages(slug, cfg, place, shard, batch, draw, t):
     return jax.vmap(lambda s, d: find(slug).emit(cfg, place, t, s, shard, d)[1].x)(batch, draw)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "z"), mostly_slow([("gamma", 3.0), ("gamma", 200.0), ("gaussian", 5.0)], ("gamma", 3.0))
 )
@@ -57,6 +58,7 @@ def test_a_constant_penalty_is_dvp_draw_for_draw(noise, z):
         assert (float(m_admm.perturbation(flat, place, 7).ridge) > 0) == (z == 200.0)
 
 
+@pytest.mark.slow
 def test_noise_inside_the_penalty_is_the_same_step():
     """The paper's form: stationarity of f_i + ⟨α, v⟩ + η_t Σ_j ‖v + e − ½(x_i + x_j)‖² with e = b/(2η_t|V_i|)."""
     layout = network(rounds=10)

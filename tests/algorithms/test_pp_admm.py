@@ -30,6 +30,7 @@ __all__ = ["double"]
 CFG = alg.EXAMPLE
 
 
+@pytest.mark.slow
 def test_noiseless_limit_is_the_pooled_optimum() -> None:
     layout = network(rounds=200)
     trace = run("pp-admm", CFG, layout, every=200)

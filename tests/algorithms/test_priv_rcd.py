@@ -47,6 +47,7 @@ def test_every_epoch_takes_every_coordinate_once() -> None:
     assert alg.coordinates(CFG, agent(network(d=7, rounds=9))[0]).tolist() == order[:9].tolist()
 
 
+@pytest.mark.slow
 def test_noiseless_limit_is_the_pooled_optimum() -> None:
     layout = network(graph="complete", rounds=1000)
     trace = run(ALGORITHM, alg.EXAMPLE, layout, every=1000)
@@ -68,6 +69,7 @@ def test_round_moves_one_coordinate(noisy: tuple[Layout, Trace]) -> None:
     np.testing.assert_allclose(trace.points[0], np.tile(x, (AGENTS, 1)), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_one_coordinate_is_noisy_gradient_descent() -> None:
     layout = network(AGENTS, 10, 1, graph="complete", rounds=ROUNDS)
     step = run(Algorithm.of("gauss-avg-gd", gauss_avg_gd), gauss_avg_gd.Config(step=1.5), layout, noise=0.8)

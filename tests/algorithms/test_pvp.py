@@ -15,7 +15,7 @@ from coterie.drivers.budget import run_events
 from coterie.privacy.accountants import account
 from coterie.privacy.events import Gaussian, L2Laplace, NonPrivate, ObjectivePerturbation, Pure
 from tests.algorithms.objective import EXACT, optimum, place_with, scale_p_value
-from tests.support import agent, network, run, swap_record
+from tests.support import agent, mostly_slow, network, run, swap_record
 
 FAR = {"tolerance": 1e-9}  # of neighbours so far away as here, a smaller one would heed less
 CENTRES = ("released", "own", "literal")
@@ -78,7 +78,7 @@ def coupled(centre: str, pairs: jax.Array, starts: jax.Array, path: jax.Array, r
         return np.linalg.norm(np.asarray(both[:, 0] - both[:, 1]), axis=-1)
 
 
-@pytest.mark.parametrize("centre", CENTRES)
+@pytest.mark.parametrize("centre", mostly_slow(CENTRES, "own"))
 def test_coupled_worlds_never_exceed_it_and_an_adversary_reaches_it(centre):
     rng, rounds, k = np.random.default_rng(0), 5, 24
     records = rng.normal(size=(k, 2, 2))

@@ -20,7 +20,7 @@ from coterie.privacy.events import SampledGaussian
 from tests.algorithms.quantized_by_hand import clipped, deadline_batch, records, rounded, weights
 from tests.packing import pack_message, unpack_message
 from tests.printed import printed_sigma
-from tests.support import agent, network, run, swap_record, worst_logistic_pair
+from tests.support import agent, mostly_slow, network, run, swap_record, worst_logistic_pair
 
 
 @pytest.fixture(autouse=True)
@@ -189,7 +189,7 @@ def test_law_of_the_batch_size():
         assert sizes[-1] == min(count, _sampling.most_by_deadline(batch))
 
 
-@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("constant", mostly_slow([False, True], True))
 def test_cost_before_the_run_is_the_average_over_all_sequences_of_sizes(constant):
     """δ(ε) of T rounds = Σ over (b_1, …, b_T) of their probability times δ(ε) given them; here T = 2, b in 0 … 3."""
     nu, count, batch, rounds = 1.3, 6, 2, 2

@@ -164,6 +164,7 @@ def test_printed_cost_is_the_spec_s_upper_bound():
     assert zcdp_epsilon(rho, 1e-5) == pytest.approx(567, abs=1)
 
 
+@pytest.mark.slow
 def test_the_printed_state_drifts_past_lemma_19_but_not_past_ours():
     """Same transcript, one record replaced, thirty rounds: how far apart are the un-noised states?"""
     pair = worst_logistic_pair(3, 4)
@@ -191,6 +192,7 @@ def test_the_printed_state_drifts_past_lemma_19_but_not_past_ours():
     assert gap > 2 * float(common_dither(one_step, 1e-6, 3, 0.0))
 
 
+@pytest.mark.slow
 def test_printed_run_hands_out_noisy_points_only():
     layout = network(rounds=6)
     cfg = Config(step=1.0, averaging=0.6, batch=5, grid=0.01, range=64.0, failure=0.0, as_printed=True)

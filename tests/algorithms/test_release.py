@@ -69,6 +69,7 @@ def test_the_vector_is_the_matrix_and_the_products() -> None:
     assert np.allclose(seen.cross, labels @ rows / 50, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_audit_finds_nothing_and_sees_nearly_all_of_the_price() -> None:
     found = {f.check: f for f in examine(gather(make_setting(RELEASE, epsilon=1.0)))}
     for finding in found.values():
@@ -148,7 +149,7 @@ def planned(**tables: Any) -> Plan:
     return validate(tree)
 
 
-@pytest.mark.parametrize("exchange", mostly_slow([{}, SHARED], SHARED), ids=["local", "shared"])
+@pytest.mark.parametrize("exchange", mostly_slow([{}, SHARED], {}), ids=["local", "shared"])
 def test_a_plan_takes_one_round_and_one_event_and_its_error_is_as_stated(exchange: dict[str, Any]) -> None:
     plan = planned(exchange=exchange)
     experiment = prepare(plan)

@@ -28,6 +28,7 @@ def double():
         yield
 
 
+@pytest.mark.slow
 def test_everything_sent_is_dgd():
     layout = network(rounds=15)
     cfg = Config(step=0.8, mixing=1.0, keep=1.0, clip=9.0, batch=None)

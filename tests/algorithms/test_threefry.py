@@ -22,9 +22,8 @@ def test_the_numbers_of_jax(name: str, x64: bool) -> None:
     with jax.enable_x64(x64):
         dtype = jnp.float64 if x64 else jnp.float32
         keys = jax.random.split(jax.random.key(3), 3)
-        for shape in SHAPES:
-            over = lambda draw: jax.jit(jax.vmap(lambda k: draw(k, shape, dtype)))(keys)  # noqa: B023, E731
-            got, want = over(mine), over(theirs)
+        over = lambda draw: jax.jit(jax.vmap(lambda k: [draw(k, shape, dtype) for shape in SHAPES]))(keys)  # noqa: E731
+        for got, want in zip(over(mine), over(theirs), strict=True):
             assert got.dtype == dtype
             np.testing.assert_array_equal(got, want)
 

@@ -26,7 +26,6 @@ WORDS = {
 EVERYDAY = (
     "one secret batch for all rounds",
     "coins flipped by a record's sign",
-    "neighbouring records drawn together",
 )
 
 

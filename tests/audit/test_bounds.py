@@ -9,6 +9,7 @@ from scipy.stats import beta, binom, norm
 from coterie.audit import bounds
 from coterie.errors import InputError
 from coterie.privacy import gdp
+from tests.support import mostly_slow
 
 MU = {1: 0.268, 2: 0.502, 4: 0.925, 8: 1.666}  # μ of ε at δ = 1e-5, from the specification's table
 
@@ -55,7 +56,11 @@ def test_false_alarms_of_200_audits_of_correct_code_are_rare() -> None:
 
 @pytest.mark.parametrize(
     ("epsilon", "ratio", "n"),
-    [(8, 2.0, 80), (4, 2.0, 164), (1, 2.0, 1568), (8, 1.5, 260), (8, 1.25, 928), (2, 1.25, 7296)],
+    mostly_slow(
+        [(8, 2.0, 80), (4, 2.0, 164), (1, 2.0, 1568), (8, 1.5, 260), (8, 1.25, 928), (2, 1.25, 7296)],
+        (8, 2.0, 80),
+        (2, 1.25, 7296),
+    ),
 )
 def test_sample_sizes_of_the_specification(epsilon: int, ratio: float, n: int) -> None:
     # ratio: how many times too small the noise is

@@ -83,7 +83,7 @@ def test_a_fault_that_depends_on_the_plan_is_found_in_it(
     broken = find(own)
     assert examine(gather(make_setting(broken, epsilon=8.0), ATTACKS[:1]), ["noise"])[0].passed
     looked = of_plan(tmp_path / "plan.toml")[1]
-    found = [examine(gather(one.setting, ATTACKS[:1]), ["noise"])[0] for one in looked]
+    found = (examine(gather(one.setting, ATTACKS[:1]), ["noise"])[0] for one in looked)
     assert any(f.verdict == "refuted" for f in found)
 
 

@@ -48,6 +48,7 @@ def learning(gain: float) -> Vantage:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_refutes_the_matrix_account_for_learning_and_not_without_a_gradient() -> None:
     claimed = factorised(view(WEIGHTS.dense(), [0]), 2, np.ones(2), np.ones((3, 2)))
     printed = float(gdp.epsilon_of(claimed, 1e-5))

@@ -10,8 +10,15 @@ import pytest
 from coterie.algorithms.base import all_algorithms, find
 from coterie.testing.algorithms import ALGORITHM_CHECKS
 
-EACH = [
-    pytest.param(slug, check, id=f"{check}@{slug}")  # in one worker: they share a recorded run
+LIKE_PVP = ("admm", "dvp", "m-admm", "mr-admm", "pp-admm", "r-admm")  # solve the same subproblems: dear to compile
+
+
+def marks(slug: str, check: str) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.slow,) if slug in LIKE_PVP and check in ("replay", "single") else ()
+
+
+EACH = [  # those of one algorithm in one worker: they share a recorded run
+    pytest.param(slug, check, id=f"{check}@{slug}", marks=marks(slug, check))
     for slug in (*all_algorithms(), "release", "gossip-mean")
     for check in ALGORITHM_CHECKS
     if check != "audit"

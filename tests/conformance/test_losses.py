@@ -27,7 +27,7 @@ from coterie.problems import Box, Custom, Problem
 from coterie.problems.additive import AdditiveModel
 from coterie.testing import check_loss, check_problem
 from coterie.testing.losses import LOSS_CHECKS
-from tests.support import forget_losses
+from tests.support import forget_losses, mostly_slow
 
 EACH = [
     pytest.param(name, check, id=f"{name}-{check}")
@@ -63,7 +63,9 @@ VARIANTS: dict[str, Problem] = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "name", mostly_slow(VARIANTS, "logistic, in a box", "network, deep", "own", "additive", "penalised")
+)
 def test_what_a_plan_cannot_ask_for_conforms_too(name: str) -> None:
     check_problem(VARIANTS[name])
 
@@ -112,6 +114,12 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
     forget_losses()
 
 
+@pytest.mark.parametrize("check", [c for c in LOSS_CHECKS if c != "audit"])
+def test_the_example_conforms(check: str) -> None:
+    LOSS_CHECKS[check](find_loss("examples.huber_loss"))
+
+
+@pytest.mark.slow
 def test_the_example_passes() -> None:
     check_loss("examples.huber_loss")
 

@@ -121,6 +121,7 @@ def test_heart_official_form(real_data: Path, tmp_path: Path) -> None:
     assert np.array_equal(ours.sites, official.sites)
 
 
+@pytest.mark.slow
 def test_diabetes(real_data: Path, tmp_path: Path) -> None:
     everything = load("diabetes", encounters="all", target="early")
     gone = 1642 + 399 + 372 + 8 + 2  # discharged to a hospice or dead, from the counts of the raw column

@@ -12,6 +12,7 @@ from coterie.drivers.layout import Layout, make_layout
 from coterie.drivers.simulate import Run
 from coterie.graphs import make_graph, mixing
 from coterie.losses.logistic import Logistic
+from tests.support import mostly_slow
 
 
 def layout() -> Layout:
@@ -25,7 +26,7 @@ def layout() -> Layout:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["dgd", "dp-dsgd", "admm"])
+@pytest.mark.parametrize("name", mostly_slow(["dgd", "dp-dsgd", "admm"], "dp-dsgd"))
 def test_a_run_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm, laid, found = find(name), layout(), []
     monkeypatch.setattr(program, "carried", lambda *args: found.append(carried.carried(*args)) or found[-1])

@@ -16,7 +16,7 @@ from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.graphs import make_graph, mixing
 from coterie.losses.logistic import Logistic
 from coterie.problems import Ball
-from tests.support import logistic_data, network
+from tests.support import logistic_data, mostly_slow, network
 
 SIZES = [10, 25, 40, 15, 30, 20]
 DIM, RIDGE = 4, 0.05
@@ -40,13 +40,13 @@ def descent(kind: str) -> Trace:
     return simulate(find("dgd"), layout_on(kind), runs, rounds=6000, every=6000)
 
 
-@pytest.mark.parametrize("kind", GRAPHS)
+@pytest.mark.parametrize("kind", mostly_slow(GRAPHS, "star"))
 def test_admm_brings_every_agent_to_the_pooled_optimum(kind: str) -> None:
     trace = simulate(find("admm"), layout_on(kind), [Run(0, admm.Config(penalty=0.05))], rounds=400, every=400)
     np.testing.assert_allclose(trace.points[0], np.tile(optimum(), (6, 1)), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", GRAPHS)
+@pytest.mark.parametrize("kind", mostly_slow(GRAPHS, "ring"))
 def test_dgd_stops_at_the_floor_of_its_step_size(kind: str) -> None:
     """A constant step ends at x = Wx − γ∇f(x), O(γ) away; a decaying one goes on towards the optimum."""
     trace = descent(kind)

@@ -49,6 +49,7 @@ def check(found: dict[str, Any]) -> None:
     assert found["counts"]
 
 
+@pytest.mark.slow
 def test_many_devices_are_one_and_send_only_what_crosses(tmp_path: Path) -> None:
     """The compiled loop's collective permutes carry what `crossing_bytes` says: counted in the program's own text."""
     found = spread(EVERYDAY, f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_ahead")

@@ -41,6 +41,7 @@ def test_never_below_the_exact_curve_and_close_to_it(dim: int, shift: float) -> 
     assert np.any(radial.renyi(np.array([shift * (1 - 1e-6)]), dim, ORDERS)[0] < true)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift", "dim", "order"), mostly_slow([(1.0, 2, 2.0), (4.0, 7, 3.0)], (1.0, 2, 2.0)))
 def test_the_closed_form_is_the_integral_over_radius_and_angle(shift: float, dim: int, order: float) -> None:
     with mp.workdps(15):

@@ -118,6 +118,7 @@ def test_grid_noise_survives_the_support_attack(here, there, sigma):
     assert ruled_out(released, g * (np.rint(there / g) + 2 * support)) > 0.4  # noise on even integers would be caught
 
 
+@pytest.mark.slow
 def test_float32_normals_fall_to_the_support_attack():
     """The control: one float32 coordinate rules the other data set out over 80 % of the time, if |θ| < σ/3.
 

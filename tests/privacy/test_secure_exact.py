@@ -13,13 +13,14 @@ from coterie.privacy import secure_exact
 from coterie.privacy.secure_exact import _bernoulli_exp, exact_discrete_gaussian, exact_discrete_laplace
 from coterie.privacy.secure_table import DiscreteGaussianTable
 from tests.privacy.secure_checks import accepted, gaussian, laplace, p_value
+from tests.support import mostly_slow
 
 
 def many(draw: Callable[[], int], size: int) -> np.ndarray:
     return np.fromiter((draw() for _ in range(size)), np.int64, size)
 
 
-@pytest.mark.parametrize("variance", [Fraction(9, 4), Fraction(1024**2)])
+@pytest.mark.parametrize("variance", mostly_slow([Fraction(9, 4), Fraction(1024**2)], Fraction(9, 4)))
 def test_exact_gaussian_draws(variance):
     def draw() -> np.ndarray:
         return many(lambda: exact_discrete_gaussian(variance), 40_000)
@@ -29,7 +30,7 @@ def test_exact_gaussian_draws(variance):
     assert p_value(draws, gaussian, sigma) > 1e-3 or accepted(lambda: p_value(draw(), gaussian, sigma), tries=2)
 
 
-@pytest.mark.parametrize("scale", [Fraction(3, 7), Fraction(5, 2), Fraction(1000)])
+@pytest.mark.parametrize("scale", mostly_slow([Fraction(3, 7), Fraction(5, 2), Fraction(1000)], Fraction(5, 2)))
 def test_exact_laplace_draws(scale):
     def draw() -> np.ndarray:
         return many(lambda: exact_discrete_laplace(scale), 30_000)

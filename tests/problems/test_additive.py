@@ -21,6 +21,7 @@ from coterie.losses.squared import Squared
 from coterie.problems import Problem
 from coterie.problems.additive import AdditiveModel, bare
 from coterie.testing import check_problem
+from tests.support import mostly_slow
 
 SMALL = bins_of({"a": Number(0, 3), "b": Category(("x", "y"))}, {"a": [1, 2]})
 WIDE = bins_of({"a": Number(0, 100), "b": Category(("x", "y")), "c": Number(0, 1)}, pairs=[("a", "b")])
@@ -31,7 +32,7 @@ LOSSES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", mostly_slow(LOSSES, "softmax"))
 def test_conforms_as_its_loss_does(name: str) -> None:
     finish = Finish(0.5, (("a", "up"),)) if name != "softmax" else Finish(0.5)
     check_problem(AdditiveModel(LOSSES[name], SMALL, finish))
@@ -62,6 +63,7 @@ def test_the_gradient_of_a_record_has_the_length_of_its_slope() -> None:
     assert norm == pytest.approx(problem.lipschitz, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_audit_finds_no_more_than_is_paid_for() -> None:
     setting = make_setting(find("dp-dsgd"), epsilon=1.0, problem=AdditiveModel(LOSSES["logistic"], SMALL, Finish(1.0)))
     for finding in examine(gather(setting)):

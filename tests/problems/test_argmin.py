@@ -19,6 +19,7 @@ from coterie.losses.softmax import Softmax
 from coterie.problems import Ball, Box, Custom, HeldShard, Problem, Shard, Solver, SolverSettings
 from coterie.problems.solve import newton_like, sure_steps, surely
 from tests.problems.cases import FEATURES, PROBLEMS, Case, case, robust, shard
+from tests.support import mostly_slow
 
 EXACT = ["logistic", "hinge", "squared", "softmax"]
 ITERATED = ["custom", "sigmoid-net"]
@@ -71,7 +72,7 @@ def problem_shard(name: str, seed: int = 1, **how: float) -> Shard:
 # -- without constraints -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*EXACT, "custom"])
+@pytest.mark.parametrize("name", mostly_slow([*EXACT, "custom"], "softmax", "custom"))
 def test_reaches_the_minimiser_to_1e_10(name: str) -> None:
     s, linear = problem_shard(name), linear_term(PROBLEMS[name].dim)
     got = solve(s, linear)
@@ -337,7 +338,7 @@ def test_mean_over_the_box() -> None:
 
 
 @pytest.mark.parametrize("shape", [Ball(0.5), Box(-0.2, 0.2)])
-@pytest.mark.parametrize("kind", ["net", "custom"])
+@pytest.mark.parametrize("kind", mostly_slow(["net", "custom"], "net"))
 def test_constrained_problems_without_a_curvature_bound(kind: str, shape: Ball | Box) -> None:
     """No public smoothness: the step must be found. A stationary point of the constrained problem, not the start."""
     c = case("custom" if kind == "custom" else "tanh-net", rows=30)

@@ -18,6 +18,7 @@ from coterie.losses.logistic import Logistic
 from coterie.problems import Ball, Box, Constraint, HeldShard, Simplex, Solver, SolverSettings, try_set
 from coterie.problems.solve import sure_steps, surely
 from coterie.sets import SETS, make_set
+from tests.support import mostly_slow
 
 DIM = 4
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -190,7 +191,7 @@ def solved(part: HeldShard, linear: Array, tolerance: float) -> tuple[Array, Arr
     return x, solver.residual
 
 
-@pytest.mark.parametrize("constraint", [Ball(0.4), Box(-0.2, 0.3), Simplex(0.8)])
+@pytest.mark.parametrize("constraint", mostly_slow([Ball(0.4), Box(-0.2, 0.3), Simplex(0.8)], Box(-0.2, 0.3)))
 def test_argmins_in_a_set(constraint: Constraint) -> None:
     """One record moves the argmin by at most 2V·unit/Λ; one that was not solved to the end is within residual/Λ."""
     rng, low = np.random.default_rng(2), RIDGE + CURVATURE

@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 
 from coterie.problems import Custom, single
 from coterie.problems.records import rescale
+from tests.support import mostly_slow
 
 KEY = jax.random.key(0)
 ROWS = 7
@@ -108,7 +109,7 @@ def reference(net: Net, x: Any, features: Any, targets: Any) -> jax.Array:
     return jax.vmap(jax.grad(one), (None, 0, 0))(x, features, targets)
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", mostly_slow(NETS, "dense", "attention", "convolution", "words", "no record"))
 @pytest.mark.parametrize("kind", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.slow)])
 def test_every_layer_clips_as_vmap_of_grad_does(name: str, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the records are cut, some are not counted, each has a clip of its own; one at a time, or all at once."""

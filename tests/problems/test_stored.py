@@ -142,7 +142,11 @@ def crowded(folder: Path, classes: tuple[str, ...] | None = CLASSES, chunk: int 
 
 @pytest.mark.parametrize(
     ("problem", "classes", "piece", "most"),
-    [(*PROBLEMS[0], MOST, MOST), (*PROBLEMS[1], 16, 2), (*PROBLEMS[2], 200, MOST)],
+    [
+        pytest.param(*PROBLEMS[0], MOST, MOST, marks=pytest.mark.slow),
+        (*PROBLEMS[1], 16, 2),
+        pytest.param(*PROBLEMS[2], 200, MOST, marks=pytest.mark.slow),
+    ],
 )
 def test_sums_over_people_are_those_of_people_in_memory(
     tmp_path: Path, problem: Problem, classes: Any, piece: int, most: int
@@ -172,7 +176,8 @@ def test_sums_over_people_are_those_of_people_in_memory(
             np.testing.assert_allclose(streamed, kept, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("batch", mostly_slow([{}, {"batch": 8}], {"batch": 8}))
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [{}, {"batch": 8}])
 def test_runs_over_people_in_a_store_are_those_in_memory(tmp_path: Path, batch: dict[str, Any]) -> None:
     store, (x, y), who = crowded(tmp_path / "store"), raw(), owners()
     plan = plan_of(store, data={"unit": "person"}, algorithm=batch)
@@ -297,11 +302,10 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-EVERY_DAY = [("dp-dsgd, batches", "float64"), ("gauss-avg-gd", "float64"), ("dp-dsgd", "float32")]
 ALL = [(name, dtype) for name in RUNS for dtype in ("float64", "float32")]
 
 
-@pytest.mark.parametrize(("name", "dtype"), mostly_slow(ALL, *EVERY_DAY))
+@pytest.mark.parametrize(("name", "dtype"), mostly_slow(ALL, ("dp-dsgd, batches", "float64")))
 def test_runs_are_those_of_records_in_memory(
     store: Store, name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,6 +328,7 @@ def test_runs_are_those_of_records_in_memory(
         np.testing.assert_allclose(streamed.curves[curve], values, rtol=10 * tolerance, atol=10 * tolerance)
 
 
+@pytest.mark.slow
 def test_command_says_what_it_read(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = tmp_path / "plan.toml"
     where.write_text(
@@ -469,6 +474,7 @@ def memory(folder: Path, megabytes: int, settings: dict[str, Any]) -> tuple[floa
     return streamed - before, held - before, read
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_store(tmp_path: Path) -> None:
     streaming, holding, read = memory(tmp_path, 160, {})
     assert read == pytest.approx(3 * 160, rel=0.01)  # both ends and a round

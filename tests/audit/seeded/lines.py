@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-__all__ = ["ADMM", "DSGD", "GD", "HMV", "KEPT", "NOISE", "PAID", "SENT", "STEP", "leaf", "noise_by", "wider"]
+__all__ = [
+    "ADMM",
+    "DSGD",
+    "GD",
+    "HMV",
+    "KEPT",
+    "NOISE",
+    "PAID",
+    "SENT",
+    "STEP",
+    "UNGREETED",
+    "leaf",
+    "noise_by",
+    "wider",
+]
 
 GD, ADMM, DSGD, HMV = "gauss-avg-gd", "dp-admm", "dp-dsgd", "hmv-dgd"
 STEP = 'x = add(state.mean - cfg.step * shard.slope(state.mean), draw["noise"], sigma(cfg, place, t))'
 NOISE = 'draw["noise"], sigma(cfg, place, t))'
 SENT = "return State(x, state.mean), Message(x)"
 PAID = "return Gaussian(sensitivity(cfg, place, t), sigma(cfg, place, t))"
+UNGREETED = (
+    "def greeting(",
+    "def not_said(",
+)  # a wider message: what stands before the first one is zeros of its shape
 KEPT = "return eqx.tree_at(lambda s: s.x, state, x), Message(x)"
 
 
@@ -32,4 +50,5 @@ def leaf(name: str, value: str) -> tuple[tuple[str, str], ...]:
     return (
         (f"{slot}\n\ndef needs", f'{slot}    {name}: Float[Array, " d"]\n\n\ndef needs'),
         ("Message(x)\n", f"Message(x, {value})\n"),
+        UNGREETED,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coterie.graphs import make_graph
 from tests.audit.seeded.fault import Fault
-from tests.audit.seeded.lines import ADMM, DSGD, GD, HMV, KEPT, NOISE, PAID, SENT, STEP, noise_by, wider
+from tests.audit.seeded.lines import ADMM, DSGD, GD, HMV, KEPT, NOISE, PAID, SENT, STEP, UNGREETED, noise_by, wider
 
 __all__ = ["ROUNDS"]
 
@@ -106,6 +106,7 @@ ROUNDS = (
                 'x: Float[Array, " d"]\n    slope: Float[Array, " d"]\n\n\ndef needs',
             ),
             ("Message(x)\n", "Message(x, shard.slope(state.mean))\n"),
+            UNGREETED,
         ),
     ),
     Fault(
@@ -115,6 +116,7 @@ ROUNDS = (
         (
             ('x: Float[Array, " d"]\n\n\ndef needs', 'x: Float[Array, " d"]\n    size: Array\n\n\ndef needs'),
             ("Message(x)\n", "Message(x, (shard.features[:, 0] > 0).sum())\n"),
+            UNGREETED,
         ),
     ),
     Fault(

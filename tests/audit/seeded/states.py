@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.audit.seeded.fault import Fault
-from tests.audit.seeded.lines import GD, NOISE, PAID, SENT, STEP, leaf, wider
+from tests.audit.seeded.lines import GD, NOISE, PAID, SENT, STEP, UNGREETED, leaf, wider
 
 __all__ = ["STATES"]
 
@@ -24,6 +24,7 @@ STATES = (
                 'x: Float[Array, " d"]\n\n\ndef needs',
                 'x: Float[Array, " d"]\n    twin: Float[Array, " d"]\n\n\ndef needs',
             ),
+            UNGREETED,
         ),
     ),
     Fault(
