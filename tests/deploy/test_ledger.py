@@ -233,7 +233,7 @@ def test_a_second_process_is_refused_at_once(folder: Path) -> None:
 def test_killed_processes_resume(tmp_path: Path) -> None:
     """SIGKILL at random times, on the real disk; two twins must be caught: one sends before it commits, one
     stores the state after that."""
-    for name, twin, count in (("right", "", 20), ("files", "files", 10), ("wrong", "early", 8), ("late", "late", 30)):
+    for name, twin, count in (("right", "", 10), ("files", "files", 6), ("wrong", "early", 8), ("late", "late", 30)):
         (tmp_path / name).mkdir()
         command = [sys.executable, "-W", "ignore", "-m", "tests.deploy.ledger_worker", "kills"]
         command += [str(tmp_path / name), str(count), twin]
