@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,11 @@ class SharedSetting:
 
 
 class SharedHouse:
-    """All parties of a setting in one event loop."""
+    """All parties of a setting in one event loop; where they wait for each other, with a deadline of their own."""
 
-    def __init__(self, setting: SharedSetting, folder: Path):
+    def __init__(self, setting: SharedSetting, folder: Path, deadline: float | None = None):
         self.setting, self.folder, self.network = setting, folder, MemoryNetwork()
+        self.deadline = setting.agreement.deploy.deadline if deadline is None else deadline
         self.state = {n: folder / n / "0" for n in setting.names}
         self.lives = dict.fromkeys(setting.names, 0)
         self.agents: dict[str, SumAgent] = {}
@@ -132,7 +134,7 @@ class SharedHouse:
         )  # fmt: skip
 
     def agent(self, name: str, ledger: DurableLedger) -> SumAgent:
-        setting, shared = self.setting, self.setting.shared
+        setting, shared = self.setting, replace(self.setting.shared, patience=self.deadline)
         post = MemoryPost(
             setting.agreement, name, setting.keys[name], largest=shared.longest, timing=FAST, network=self.network
         )
@@ -146,6 +148,7 @@ class SharedHouse:
             setting.agreement, setting.keys[name], setting.parties[name], ledger, post, shared, SystemSource(), note,
             lambda *said: self.evidence.append(said),
         )  # fmt: skip
+        made.deploy = made.deploy.model_copy(update={"deadline": self.deadline})
         old = made.sums
         made.sums = sums = self.kinds.get(name, NotedSums)(shared, old.me, old.signing, old.sealing, old.store)
         sums.drawn = self.drawn

@@ -62,7 +62,7 @@ def simulated(trial: Trial, house: House, sources: dict[str, Memory]) -> np.ndar
     return simulate(terms.priced.algorithm, layout, [run], rounds=terms.rounds, replay=replay).points[0]
 
 
-@pytest.mark.parametrize("changes", [SGD, ADMM], ids=["sgd", "admm"])
+@pytest.mark.parametrize("changes", [pytest.param(SGD, marks=pytest.mark.slow), ADMM], ids=["sgd", "admm"])
 def test_a_deployed_run_is_the_simulated_run(tmp_path: Path, changes: tuple[str, ...]) -> None:
     trial = make_trial(read_plan(CLINICS, [f"run.rounds={ROUNDS}", *changes]), tmp_path / "t")
     house = House(Setting(trial.plan, trial.agreement, trial.sites), tmp_path / "h")
@@ -136,7 +136,7 @@ def test_one_that_ends_behind_the_last_round_needs_nobody(tmp_path: Path) -> Non
     assert (len(house.sources[name].calls), house.seen) == (draws, seen)
     assert house.violations(2) == []
     with pytest.raises(GaveUp):  # twin: without its model it would need the last messages again
-        together(house.live(name), seconds=20)
+        together(house.live(name, prepare=impatient(0.5)), seconds=20)
 
 
 def test_one_that_comes_back_behind_the_last_round_serves_those_that_wait(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from coterie.deploy.protocol import PROTOCOL
 from coterie.errors import InputError
 from coterie.plan import validate
 from tests.deploy.consortium import IN_A_YEAR, NAMES, Consortium, certify, make_consortium, plan_tree
+from tests.support import mostly_slow
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +255,7 @@ def shown_by(capsys: pytest.CaptureFixture[str], *command: Any) -> str:
 FULL = {"problem": {"loss": "logistic", "dim": 5, "ridge": 0.01}}
 
 
-@pytest.mark.parametrize("command", ["verify", "check"])
+@pytest.mark.parametrize("command", mostly_slow(["verify", "check"], "verify"))
 def test_nothing_that_is_signed_differs_by_its_hash_alone(
     group: Consortium, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:

@@ -148,6 +148,7 @@ def said(*command: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow  # every day with a table, which takes more to read
 def test_a_party_says_the_same_and_is_little_more_than_jax(tmp_path: Path) -> None:
     plan, records = small_plan(3), small_records()
     agreement, (site, *_) = sign_trial(plan, records, tmp_path / "trial")
@@ -171,6 +172,7 @@ def test_a_table_is_read_apart_too(tmp_path: Path) -> None:
     assert peak < 1.3 * said(JAX)
 
 
+@pytest.mark.slow  # that what is done apart is not disturbed: every day in test_a_process_of_one_thread_forks
 def test_a_certificate_is_worked_out_though_all_processes_are_asked_to_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Setting:
     return Setting.small(tmp_path_factory.mktemp("alone") / "t", 4, addresses=places, deadline=0.5, patience=2.0)
 
 
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Setting:
+    """The same three, where a test waits until one of them gives up."""
+    places = tuple(f"127.0.0.1:{p}" for p in free_ports(3))
+    return Setting.small(tmp_path_factory.mktemp("hasty") / "t", 4, addresses=places, deadline=0.3, patience=0.3)
+
+
 @pytest.fixture(autouse=True)
 def _signals() -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
@@ -126,11 +133,11 @@ def test_a_mistake_is_one_line_before_anything_is_used(
 
 
 def test_the_twin_without_a_mistake_does_use_its_records(
-    alone: Setting, tmp_path: Path, capsys: pytest.CaptureFixture[str], nothing_is_read: list[str]
+    hasty: Setting, tmp_path: Path, capsys: pytest.CaptureFixture[str], nothing_is_read: list[str]
 ) -> None:
     """And then gives up, as nobody else is there: exit code 6."""
-    assert agent(alone, tmp_path / "state") == 6
-    one_line(capsys, "nothing from ben for 2 s (deploy.patience)")
+    assert agent(hasty, tmp_path / "state") == 6
+    one_line(capsys, "nothing from ben for 0.3 s (deploy.patience)")
     assert "records" in nothing_is_read
     assert main(["agent", "x", "--me", "ada", "--state", str(tmp_path / "state"), "--status"]) == 1
     assert "round 0/4" in (shown := capsys.readouterr().out)
@@ -212,9 +219,9 @@ def test_status_metrics_and_a_clean_stop(alone: Setting, tmp_path: Path, capsys:
 
 
 def test_the_status_of_another_users_agent_is_not_called_stopped(
-    alone: Setting, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    hasty: Setting, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert agent(alone, tmp_path / "state") == 6
+    assert agent(hasty, tmp_path / "state") == 6
     path = tmp_path / "state" / "status.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"ended": False}))  # as if it had not come so far
 

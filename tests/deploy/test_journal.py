@@ -35,6 +35,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Setting:
 
 
 @pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Setting:
+    """ada gives up soon."""
+    places = tuple(f"127.0.0.1:{p}" for p in free_ports(3))
+    return Setting.small(tmp_path_factory.mktemp("hasty") / "t", 4, addresses=places, deadline=0.3, patience=0.3)
+
+
+@pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Consortium:
     return make_consortium(tmp_path_factory.mktemp("consortium"))
 
@@ -70,11 +77,11 @@ def test_a_refusal_to_start_is_in_the_log(alone: Setting, tmp_path: Path) -> Non
     assert not (tmp_path / "none").exists()  # it did not come so far
 
 
-def test_records_that_were_pulled_back_are_counted_for_the_owner(alone: Setting, tmp_path: Path) -> None:
+def test_records_that_were_pulled_back_are_counted_for_the_owner(hasty: Setting, tmp_path: Path) -> None:
     """In the log, which stays; the party takes part as any other."""
-    records = read_records(alone.plan, alone.site("ada").data)
+    records = read_records(hasty.plan, hasty.site("ada").data)
     write_records(tmp_path / "large.npz", records._replace(features=records.features * ([[5.0]] * 3 + [[1.0]] * 9)))
-    assert agent(alone, tmp_path / "state", data=tmp_path / "large.npz") == 6
+    assert agent(hasty, tmp_path / "state", data=tmp_path / "large.npz") == 6
     told = [e["text"] for e in lines(tmp_path / "state" / "log.jsonl") if e["event"] == "trouble"]
     assert "3 of 12 records lie outside the bounds that the noise is priced for: pulled back" in told
 
@@ -90,10 +97,10 @@ def test_a_folder_that_all_users_share_is_refused_and_stays_as_it_is(alone: Sett
     assert list(shared.iterdir()) == []  # no log either
 
 
-def test_all_files_are_the_owners_alone(alone: Setting, tmp_path: Path) -> None:
+def test_all_files_are_the_owners_alone(hasty: Setting, tmp_path: Path) -> None:
     """Whatever the umask, and in a folder that was there before."""
     (tmp_path / "state").mkdir(mode=0o755)
-    assert agent(alone, tmp_path / "state") == 6
+    assert agent(hasty, tmp_path / "state") == 6
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
     files = [p for p in (tmp_path / "state").rglob("*") if p.is_file()]
     assert len(files) >= 3

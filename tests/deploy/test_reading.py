@@ -16,6 +16,7 @@ from coterie.deploy import reading
 from coterie.deploy.ledger import Damaged, DurableLedger
 from coterie.deploy.reading import look, read
 from tests.deploy.ledger_worker import EVENT, settings
+from tests.support import mostly_slow
 
 ROUNDS = 150
 
@@ -44,7 +45,7 @@ def writer(path: Path, rounds: int, lives: int = 1, files: str = "rows") -> subp
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("files", ["rows", "files"])
+@pytest.mark.parametrize("files", mostly_slow(["rows", "files"], "files"))
 def test_every_reading_of_a_running_ledger_is_whole_and_the_writer_does_not_notice(tmp_path: Path, files: str) -> None:
     path, seen = tmp_path / "ledger.db", []
     with writer(path, ROUNDS, files=files) as agent:

@@ -22,6 +22,7 @@ from coterie.deploy.watch import Watch
 from coterie.names import host_and_port
 from tests.deploy.house import House, Setting, small_plan, small_records, together
 from tests.deploy.test_exits import _signals, agent, end_agent, meanwhile, one_line  # noqa: F401
+from tests.support import mostly_slow
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def test_a_start_is_not_silent_and_says_whom_it_waits_for(
     assert "\x1b" not in said  # no terminal here: no colours
 
 
-@pytest.mark.parametrize(("level", "lines"), [("error", 1), ("warning", 1)])
+@pytest.mark.parametrize(("level", "lines"), mostly_slow([("error", 1), ("warning", 1)], ("warning", 1)))
 def test_less_is_said_if_less_is_asked_for(
     alone: Setting, tmp_path: Path, capsys: pytest.CaptureFixture[str], level: str, lines: int
 ) -> None:
@@ -144,7 +145,7 @@ def test_the_order_of_starting_does_not_matter(tmp_path: Path, soon: None) -> No
             watching = asyncio.create_task(
                 Watch(started[0], started[0].transport, house.state[first], recent).forever()
             )
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.3)
             assert not early.done()
             await asyncio.gather(early, *(house.live(name) for name in others))
             watching.cancel()

@@ -11,6 +11,7 @@ import pytest
 from coterie.estimators import forget_fits
 from coterie.privacy import gdp
 from coterie.privacy.selection import mu_for_selection
+from tests.support import mostly_slow
 
 ROOT = Path(__file__).parents[2]
 ESTIMATORS, CUSTOM = (ROOT / "docs" / name for name in ("estimators.md", "custom-models.md"))
@@ -32,6 +33,7 @@ def test_first_example_runs_as_printed(capsys):
     assert capsys.readouterr().out == blocks(ESTIMATORS, "text")[0]
 
 
+@pytest.mark.slow  # nine fits; a search by hand: tests/estimators/test_search.py
 def test_search_example_runs(capsys):
     exec(compile(blocks(ESTIMATORS, "python")[1], "estimators.md", "exec"), {})
     assert "ε = 1.000" in capsys.readouterr().out
@@ -45,17 +47,20 @@ def test_prices_on_the_page_are_right():
     assert said == [round(float(x), 3) for x in (network, *hidden)]
 
 
-@pytest.mark.parametrize(
-    ("name", "least"),
-    [("custom_loss", 0.95), ("equinox_network", 0.85), pytest.param("private_last_layer", 0.9, marks=pytest.mark.slow)],
-)
-def test_examples_are_printed_as_they_are_and_run(name, least, capsys):
-    file = ROOT / "examples" / f"{name}.py"
+EXAMPLES = {"custom_loss": 0.95, "equinox_network": 0.85, "private_last_layer": 0.9}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_are_printed_as_they_are(name):
     printed = re.search(
         rf"<!-- file: examples/{name}.py -->\n```python\n(.*?)^```", CUSTOM.read_text("utf-8"), re.S | re.M
     )
-    assert printed[1] == file.read_text("utf-8")
-    runpy.run_path(str(file))
+    assert printed[1] == (ROOT / "examples" / f"{name}.py").read_text("utf-8")
+
+
+@pytest.mark.parametrize(("name", "least"), mostly_slow(EXAMPLES.items(), ("custom_loss", 0.95)))
+def test_examples_run(name, least, capsys):
+    runpy.run_path(str(ROOT / "examples" / f"{name}.py"))
     out = capsys.readouterr().out
     assert float(re.search(r"(?:truth|accuracy) ([\d.]+)", out)[1]) > least
     expected = float(re.search(r"ε = ([\d.]+)", out)[1])

@@ -40,9 +40,9 @@ class Kept(Noise):
 @pytest.mark.parametrize(
     ("groups", "law", "source"),
     [
-        (2, "adfc", Seeded(np.random.default_rng(5))),
+        pytest.param(2, "adfc", Seeded(np.random.default_rng(5)), marks=pytest.mark.slow),
         (3, "pdfc", Seeded(np.random.default_rng(6))),
-        (3, "adfc", GridNoise()),
+        pytest.param(3, "adfc", GridNoise(), marks=pytest.mark.slow),  # on grids every day: tests/deploy/test_fair.py
     ],
 )
 def test_a_simulation_of_the_records_with_the_same_draws_gives_the_same_models(groups, law, source):

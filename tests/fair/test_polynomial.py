@@ -43,7 +43,7 @@ def _search(f, d, signed, trials=4000, seed=0):
 SIZES = [(d, signed) for d in (1, 2, 5, 13) for signed in (True, False)]
 
 
-@pytest.mark.parametrize(("d", "signed"), mostly_slow(SIZES, SIZES[0], SIZES[3], SIZES[4], SIZES[7]))
+@pytest.mark.parametrize(("d", "signed"), mostly_slow(SIZES, SIZES[4], SIZES[7]))
 def test_l2_of_the_objective_is_one_and_reached(d, signed):
     found = _search(_l2, d, signed)
     assert 0.99 <= found <= poly.L2_OBJECTIVE + 1e-12
@@ -63,6 +63,10 @@ def test_l1_of_the_objective(d, golden):
     assert poly.l1_objective(d) == pytest.approx(
         np.max(np.sqrt(d) * np.cos(theta) + d / 4 * np.sin(2 * theta)), rel=1e-9
     )
+
+
+@pytest.mark.parametrize("d", mostly_slow([3, 5, 13, 14], 5))
+def test_l1_of_the_objective_is_not_exceeded(d):
     found = max(_search(_l1, d, signed, 2000) for signed in (True, False))
     assert 0.6 * poly.l1_objective(d) < found <= poly.l1_objective(d)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ privacy.epsilon = 0.1
 exchange = { kind = "secret-sum", honest = 3, noise = "central" }
 run.rounds = 10
 run.seeds = 2
+run.references = "none"
 """
 NAME = "central, at least 3 honest parties"
 
@@ -63,14 +66,16 @@ def told(text: str, local: float) -> None:
 
 @pytest.fixture(scope="module")
 def finished(plan: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run; what it said on the console is beside it."""
     out = tmp_path_factory.mktemp("runs") / "sums"
-    assert main(["run", str(plan), "--out", str(out), "--quiet"]) == 0
+    with contextlib.redirect_stdout(io.StringIO()) as console:
+        assert main(["run", str(plan), "--out", str(out), "--quiet"]) == 0
+    (out.parent / "console.txt").write_text(console.getvalue(), "utf-8")
     return out
 
 
-def test_the_console(plan: Path, local: float, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", str(plan), "--quiet"]) == 0
-    out = words(capsys.readouterr().out)
+def test_the_console(finished: Path, local: float) -> None:
+    out = words((finished.parent / "console.txt").read_text("utf-8"))
     assert "gauss-avg-gd, ε = 0.1 (central," in out
     told(out[out.index("privacy:") :], local)
     assert "one run is released, that of seed 0" in out

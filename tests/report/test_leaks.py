@@ -44,6 +44,7 @@ dim = 2
 epsilon = 1.0
 [run]
 rounds = 4
+references = "none"
 """
 
 

@@ -5,16 +5,22 @@ Two folders of one party, under one agreement and with the same keys, messages a
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from coterie.deploy import certify
 from coterie.deploy.data import read_records
 from coterie.deploy.journal import EvidenceFolder, Recent
 from coterie.deploy.noise import SystemSource
@@ -58,6 +64,14 @@ def told(state: Path, home: Path | None = None) -> tuple[dict[str, Any], list[st
     return {k: v.replace(here, "") if isinstance(v, str) else v for k, v in out.items()}, marked
 
 
+def in_this_process(command: list[str], *, input: bytes, **_: object) -> subprocess.CompletedProcess[str]:
+    """What the process that works out a certificate does, without the seconds in which it starts."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
+        patch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(input)))
+        certify.main()
+    return subprocess.CompletedProcess(command, 0, out.getvalue())
+
+
 def take_part(party: ReadyParty, state: Path, point: np.ndarray) -> None:
     """All rounds with messages that are given, the model, the status and the certificate."""
     for t, events in enumerate(party.party.charges):
@@ -68,7 +82,9 @@ def take_part(party: ReadyParty, state: Path, point: np.ndarray) -> None:
     (state / "model.npz").write_bytes(model)
     agent, calls = _agent(party, SystemSource(), EvidenceFolder(state / "evidence"), None, None)
     Watch(agent, calls, state, Recent()).write(ended=True)
-    _certify(state / "certificate.json", party)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(certify.subprocess, "run", in_this_process)
+        _certify(state / "certificate.json", party)
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from reproduction.__main__ import main
 from reproduction.base import VERSIONS, Budget, Claim, Entry, Figure, Panel, Paper, Result, Series, Table
 from reproduction.study import Study
 from reproduction.verdicts import Word, said
+from tests.support import mostly_slow
 
 ROOT = Path(__file__).parents[2]
 VERDICTS = sorted((ROOT / "docs" / "papers" / "verdicts").glob("*.json"))
@@ -105,6 +106,7 @@ def test_a_part_depends_on_its_settings_and_its_code(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == files
 
 
+@pytest.mark.slow  # that a stored part is not computed again: every day, in one process
 def test_two_processes_compute_a_shared_part_once(tmp_path: Path) -> None:
     """The second waits for the first and reads what it stored."""
     code = (
@@ -257,7 +259,7 @@ def test_long_figures_are_tasks_of_their_own(tmp_path: Path, monkeypatch: pytest
     assert all(len({base.all_figures()[slug].paper for slug in task}) == 1 for task in asked)
 
 
-@pytest.mark.parametrize("engine", ["local", "local:1"])
+@pytest.mark.parametrize("engine", mostly_slow(["local", "local:1"], "local"))
 def test_all_goes_on_without_the_data_of_one(
     engine: str, nowhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,7 +71,7 @@ def lies(count: int) -> None:
 
 
 def test_lies_are_found_and_named() -> None:
-    lies(50)
+    lies(25)
 
 
 @pytest.mark.slow
