@@ -30,6 +30,7 @@ from coterie.deploy.trial import free_ports
 from coterie.deploy.watch import Watch
 from coterie.deploy.window import Window, WindowPlace
 from coterie.errors import InputError
+from tests.deploy.consortium import until
 from tests.deploy.house import Setting
 from tests.deploy.shared_house import SharedSetting, records_of, shared_plan
 from tests.deploy.test_exits import _signals, agent, end_agent, meanwhile, one_line  # noqa: F401
@@ -416,19 +417,19 @@ def test_who_asks_and_does_not_read_the_answer_is_let_go(monkeypatch: pytest.Mon
     monkeypatch.setattr(window, "SLOWEST", 0.2)
     place = WindowPlace(("127.0.0.1",), free_ports(1)[0])
 
-    async def scenario() -> int:
+    async def scenario() -> None:
         async with Large(place, cast(Watch, None)):
             before = len(os.listdir("/proc/self/fd"))
+            held = lambda: len(os.listdir("/proc/self/fd")) - before  # noqa: E731
             callers = [socket.create_connection((place.hosts[0], place.port)) for _ in range(4)]
             for one in callers:
                 one.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            await asyncio.sleep(1)
-            held = len(os.listdir("/proc/self/fd")) - before - len(callers)
+            await until(lambda: held() == 2 * len(callers))  # both ends of each
+            await until(lambda: held() == len(callers))
             for one in callers:
                 one.close()
-            return held
 
-    assert asyncio.run(scenario()) == 0
+    asyncio.run(scenario())
 
 
 def test_a_port_that_somebody_has_at_the_other_loopback_address_is_refused() -> None:
