@@ -16,7 +16,7 @@ from coterie.algorithms.base import find
 from coterie.audit.setting import ANGLE, CROWD, FAR, RIDGE
 from coterie.deploy.agreement import Agreement, read_agreement
 from coterie.deploy.keys import PartyKeys, load_party
-from coterie.deploy.party import Carry, Records, Terms
+from coterie.deploy.party import Records, Terms
 from coterie.deploy.shared import SharedCarry, SharedParty, join
 from coterie.deploy.trial import sign_trial
 from coterie.deploy.work import Turns
@@ -177,8 +177,7 @@ class _SumCrowd:
         """The messages of round t."""
         with jax.enable_x64(True):
             kept, values, _ = self._turn(self.parties[world].shard, np.array(t), carry.inner, self._bare)
-            inner = Carry(kept, carry.inner.heard, carry.inner.when)
-            return SharedCarry(inner, np.asarray(values), np.full_like(carry.when, t))
+            return SharedCarry(carry.inner.spoken(kept, values), np.asarray(values), np.full_like(carry.when, t))
 
     def told(self, carry: SharedCarry, total: NDArray[np.float64], answered: int) -> SharedCarry:
         """After the sum was opened."""

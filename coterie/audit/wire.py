@@ -214,12 +214,12 @@ class _Crowd:
     def turn(self, world: int, t: int, carry: Carry, draw: Drawn) -> tuple[Carry, np.ndarray, np.ndarray]:
         with jax.enable_x64(True):
             kept, numbers, sent = self._turn(self.worlds.parties[world].shard, t, carry, draw)
-            return Carry(kept, carry.heard, carry.when), np.asarray(numbers), np.asarray(sent)
+            return carry.spoken(kept, numbers), np.asarray(numbers), np.asarray(sent)
 
     def hear(self, t: int, carry: Carry) -> Carry:
         pairs = zip(self.worlds.said(t), carry.heard, strict=True)
         heard = tuple(np.broadcast_to(said.astype(last.dtype), last.shape) for said, last in pairs)
-        return Carry(carry.kept, heard, np.full_like(carry.when, t))
+        return carry._replace(heard=heard, when=np.full_like(carry.when, t))
 
 
 def speak(worlds: Worlds, world: int, count: int, source: Source | None = None) -> bytes:

@@ -168,7 +168,7 @@ class Agent:
         await self.transport.push(last, frame)
         self.status.round, self.status.waiting = last + 1, ()
         self.pace.begin()
-        return self.party.unpack(stored)
+        return self.party.unpack(stored, frame)
 
     async def _come_back(self) -> None:
         """After an end behind the last round: offer the last message again to whoever is still there, for a deadline.

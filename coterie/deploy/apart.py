@@ -21,8 +21,8 @@ from coterie.errors import InputError
 __all__ = ["apart", "give_back", "keep_buffers"]
 
 PR_SET_PDEATHSIG = 1
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc
-MOST_KEPT = 1 << 25  # bytes of one buffer: what glibc takes
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc
+LONGEST = 1 << 25  # bytes of one buffer: the most that glibc takes
 KEPT = 1 << 28
 T = TypeVar("T")
 
@@ -62,12 +62,16 @@ def give_back() -> None:
         trim(0)
 
 
-def keep_buffers(size: int) -> None:
-    """Keep freed buffers of up to this many bytes for the next round: to get and clear fresh pages costs more than all
-    else that is done with them. At most `KEPT` bytes in all stay unused."""
+def keep_buffers() -> None:
+    """Keep freed buffers for the next round: to get and clear fresh pages costs more than all else that is done with
+    them. At most `KEPT` bytes in all stay unused.
+
+    All threads share them, if none but this one has run yet: what a thread's own heap frees goes back to the system.
+    """
     if (option := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:  # glibc has it
-        option(M_MMAP_THRESHOLD, min(size, MOST_KEPT))
+        option(M_MMAP_THRESHOLD, LONGEST)
         option(M_TRIM_THRESHOLD, KEPT)
+        option(M_ARENA_MAX, 1)
 
 
 def _status(child: int) -> int:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from coterie.algorithms._sampling import PIECES, Pace
 from coterie.deploy.data import Records, read_records, write_records
-from coterie.deploy.frames import Wire
+from coterie.deploy.frames import HEADER_BYTES, SIGNATURE_BYTES, Wire
 from coterie.deploy.noise import Source
 from coterie.deploy.terms import Terms
 from coterie.deploy.work import Carry, Said, Turns, given, wire_of
@@ -91,7 +91,7 @@ class Party:
         """Absorb round t − 1's messages (in `carry`) and speak in round t: integers, and whether to send them."""
         with jax.enable_x64(True):
             kept, numbers, sent = self._turn(np.array(t), carry, dict(draw))
-            return Carry(kept, carry.heard, carry.when), np.asarray(numbers), bool(np.asarray(sent))
+            return carry.spoken(kept, numbers), np.asarray(numbers), bool(np.asarray(sent))
 
     def answer(self, carry: Carry) -> Float[np.ndarray, " dim"]:
         """The model after the last round's messages."""
@@ -102,19 +102,22 @@ class Party:
         """The carry after a neighbour's message has arrived."""
         heard, when = list(carry.heard), np.array(carry.when)
         heard[slot], when[slot] = numbers.astype(carry.heard[slot].dtype, copy=False), round
-        return Carry(carry.kept, tuple(heard), when)
+        return carry._replace(heard=tuple(heard), when=when)
 
     def pack(self, carry: Carry) -> list[memoryview]:
-        """The carry as bytes of a fixed length, in parts that are not copied."""
-        return self._pack(carry)
+        """The carry as bytes of a fixed length, in parts that are not copied; what was said is in the frame."""
+        return self._pack(carry._replace(said=()))  # type: ignore[arg-type]
 
     @staticmethod
     def _pack(carry: object) -> list[memoryview]:
         return [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data for leaf in jax.tree.leaves(carry)]
 
-    def unpack(self, data: bytes) -> Carry:
-        """The carry in such bytes."""
-        return self._unpack(data, self.turns.first)
+    def unpack(self, data: bytes, frame: bytes) -> Carry:
+        """The carry in such bytes, and in the frame of its round."""
+        first = self.turns.first
+        rest = self._unpack(data, first._replace(said=()))  # type: ignore[arg-type]
+        said = self.wire.decode(memoryview(frame)[HEADER_BYTES:-SIGNATURE_BYTES]) if first.said.size else first.said
+        return rest._replace(said=said)
 
     @staticmethod
     def _unpack(data: bytes, like: T) -> T:

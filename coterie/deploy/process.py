@@ -83,6 +83,8 @@ def open_party(
     log.info("agreement %s, valid until %s; works out its noise and price", agreed.plan_hash.hex()[:16],
              f"{agreed.valid_until:%Y-%m-%d %H:%M} UTC")  # fmt: skip
     turns = apart(lambda: Turns.of(Terms.of(agreed.plan), node).compiled())  # of public numbers alone
+    if 8 * turns.count > LARGE:
+        keep_buffers()
     if shares(turns.laws):
         PairSecrets.of(agreed, own)  # refuses a key that gives no secret
     if not data.is_file():
@@ -207,8 +209,6 @@ async def _main(
 ) -> str:  # fmt: skip
     """Take part to the end; how it ended ("done" or "stopped"), or an exception that says so."""
     agreement, keys, note = opened.agreement, opened.keys, opened.note
-    if (longest := 16 * opened.party.count) > LARGE:  # numbers of a neighbour or two side by side
-        keep_buffers(longest)
     agent, calls = _agent(opened, source, EvidenceFolder(state / "evidence"), listen, behind)
     watch, model = Watch(agent, calls, state, recent, show), state / "model.npz"
     _announce(agreement, keys.name, listen)

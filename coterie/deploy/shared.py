@@ -61,7 +61,7 @@ class SharedParty(Party):
     def told(self, carry: SharedCarry, total: np.ndarray, answered: int) -> SharedCarry:
         """The carry after the sum of this round was opened over so many parties."""
         scaled = total if answered == self.turns.agents else total * (self.turns.agents / answered)
-        inner = Carry(carry.inner.kept, (scaled - carry.value,), carry.when[None])
+        inner = carry.inner._replace(heard=(scaled - carry.value,), when=carry.when[None])
         return SharedCarry(inner, carry.value, carry.when)
 
     def result(self, carry: SharedCarry) -> np.ndarray:

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from coterie.algorithms._sampling import PIECES, Pace
 from coterie.algorithms.base import Algorithm, Config, Law, Place
-from coterie.algorithms.inbox import Inbox
+from coterie.algorithms.inbox import Inbox, Maybe
 from coterie.algorithms.laws import Grid
 from coterie.deploy.apart import give_back
 from coterie.deploy.data import Outline
@@ -43,9 +43,14 @@ __all__ = ["Carry", "SharedWork", "Turns", "Work", "given", "wire_of"]
 class Carry(NamedTuple):
     """What a party takes from round to round, and stores with every message so that it can go on after a crash."""
 
-    kept: tuple[Array | np.ndarray, ...]  # the leaves of the algorithm's state and of its memory of each neighbour
+    kept: tuple[Array | np.ndarray, ...]  # the leaves of the algorithm's state and of its memory of each neighbour …
     heard: tuple[Int[Array, " count"] | np.ndarray, ...]  # the last integers of every neighbour …
     when: Int[Array, " neighbours"] | np.ndarray  # … and their round; −1: nothing yet
+    said: Int[Array, " count"] | np.ndarray  # … but for those that are its own last message: the integers of that one
+
+    def spoken(self, kept: tuple[Array, ...], numbers: Array | np.ndarray) -> Carry:
+        """The carry after a turn that said these integers."""
+        return self._replace(kept=kept, said=numbers if self.said.size else self.said)
 
 
 Said = tuple[tuple[Array, ...], Array, Array]  # what is kept, what leaves, and whether to send it
@@ -68,7 +73,7 @@ class Known(NamedTuple):
     sizes: Float[Array, " rounds"]  # its own grid …
     limits: Int[Array, " rounds"]
     theirs: Float[Array, "neighbours rounds"]  # … and the neighbours'
-    greetings: Float[Array, "neighbours count"]  # what stands for a neighbour that has not spoken yet
+    greetings: Float[Array, "neighbours _"]  # what stands for a neighbour that has not spoken yet
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,7 @@ class Work:
         structure: of the algorithm's state and of its memory of each neighbour.
         kind, shapes, goes: structure of a message, shapes of its leaves, and which of them leave.
         dtype: of the integers on the wire.
+        own: for every leaf of state and memory, which leaf of the message it is; None: none that leaves.
     """
 
     algorithm: Algorithm
@@ -92,6 +98,7 @@ class Work:
     shapes: tuple[tuple[int, ...], ...]
     goes: tuple[bool, ...]
     dtype: str
+    own: tuple[int | None, ...]
 
     @classmethod
     def of(cls, terms: Terms, node: int) -> tuple[Work, Known]:
@@ -111,7 +118,9 @@ class Work:
             shapes = tuple(leaf.shape for leaf in leaves)
             structure = jax.tree.structure((state, memory))
             dtype = f"int{8 * steps.width}"
-            work = cls(algorithm, terms.exchange, len(neighbours), structure, kind, shapes, goes, dtype)
+            own = (None,) * len(jax.tree.leaves((state, memory)))
+            work = cls(algorithm, terms.exchange, len(neighbours), structure, kind, shapes, goes, dtype, own)
+            work = replace(work, own=work._found_in_message(cfg, place, state, blank, draw))
             low, high = network.graph.indptr[node : node + 2]
             numbers = (
                 jax.tree.map(np.float64, cfg), place, neighbours, network.mixing.edge_weights[low:high],
@@ -130,6 +139,27 @@ class Work:
         parts = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in self.shapes]
         return self.exchange.draws(jax.tree.unflatten(self.kind, parts))
 
+    def _found_in_message(
+        self, cfg: Config, place: Place, state: PyTree, blank: HeldShard, draw: dict
+    ) -> tuple[int | None, ...]:
+        """Which leaves of the state after a round are its message, seen from the program and so the same in any round.
+
+        They are what was sent, to the last bit, and need not be stored beside it. An algorithm that may stay silent
+        has none, since its frame is empty then.
+        """
+        found = list(self.own)
+
+        def look(state: PyTree, blank: HeldShard, draw: dict) -> Array:
+            after, out = self.algorithm.emit(cfg, place, jnp.array(0), state, blank, draw)
+            if not isinstance(out, Maybe) and place.present is None:
+                sent = jax.tree.leaves(self.exchange.send(out, draw)[0])
+                for i, leaf in enumerate(jax.tree.leaves(after)):
+                    found[i] = next((k for k, x in enumerate(sent) if x is leaf and self.goes[k]), None)
+            return jnp.zeros(())
+
+        jax.eval_shape(look, state, blank, draw)
+        return tuple(found)
+
     def _flatten(self, message: PyTree) -> list[Array]:
         """The leaves that leave."""
         return [leaf for leaf, goes in zip(jax.tree.leaves(message), self.goes, strict=True) if goes]
@@ -137,35 +167,51 @@ class Work:
     def _greet(self, cfg: Config, places: Sequence[Place]) -> np.ndarray:
         """What stands for each neighbour, at these places, until it has spoken."""
         if self.algorithm.greeting is None:
-            return np.zeros((self.slots, self.count))
+            return np.zeros((self.slots, 1))
         theirs = [self.algorithm.greeting(cfg, place) for place in places]
-        return np.stack([np.concatenate([np.ravel(x) for x in self._flatten(g)]) for g in theirs])
+        rows = np.stack([np.concatenate([np.ravel(x) for x in self._flatten(g)]) for g in theirs])
+        return rows if np.any(rows != rows[:, :1]) else rows[:, :1]  # one number stands for many that are the same
 
     def begin(self, known: Known) -> Carry:
         """Everything before the first round: data-free."""
         start = agent.begin(self.algorithm, known.cfg, known.place, self.slots)
         heard = (jnp.zeros(self.count, self.dtype),) * self.slots
-        return Carry(tuple(jax.tree.leaves(start)), heard, jnp.full(self.slots, -1))
+        said = jnp.zeros(self.count if any(k is not None for k in self.own) else 0, self.dtype)
+        return Carry(self._kept(start), heard, jnp.full(self.slots, -1), said)
 
-    def _parts(self, carry: Carry) -> tuple[PyTree, PyTree]:
-        """State and memory. Between rounds they are bare leaves, which a compiled turn takes faster."""
-        return jax.tree.unflatten(self.structure, carry.kept)  # type: ignore[no-any-return]
+    def _kept(self, parts: tuple[PyTree, PyTree]) -> tuple[Array, ...]:
+        """What is kept of state and memory: bare leaves, which a compiled turn takes faster."""
+        leaves = jax.tree.leaves(parts)
+        return tuple(leaf for leaf, k in zip(leaves, self.own, strict=True) if k is None)
 
-    def _listen(self, known: Known, t: Array, carry: Carry) -> Carry:
-        """Absorb round t − 1, if there was one."""
+    def _parts(self, known: Known, t: Array, carry: Carry) -> tuple[PyTree, PyTree]:
+        """State and memory after round t."""
+        kept, sent = iter(carry.kept), [jnp.zeros(())] * len(self.shapes)
+        if carry.said.size:
+            sent = jax.tree.leaves(self._unflatten(jnp.asarray(carry.said) * known.sizes[t]))
+        leaves = [next(kept) if k is None else sent[k] for k in self.own]
+        return jax.tree.unflatten(self.structure, leaves)  # type: ignore[no-any-return]
 
-        def absorb(c: Carry) -> Carry:
-            state, memory = self._parts(c)
-            inbox = self._inbox(known, c, memory)
-            new = agent.hear(self.algorithm, known.cfg, known.place, t - 1, state, inbox)
-            return Carry(tuple(jax.tree.leaves(new)), c.heard, c.when)
+    def _listen(self, known: Known, t: Array, carry: Carry) -> tuple[PyTree, PyTree]:
+        """State and memory after round t − 1 was absorbed; the first ones, if there was none.
 
-        return jax.lax.cond(t > 0, absorb, lambda c: c, carry)
+        Both are computed and one is taken: a branch would copy what goes into it, and be a border to the compiler.
+        """
+        state, memory = self._parts(known, t - 1, carry)
+        inbox = self._inbox(known, carry, memory)
+        then = agent.hear(self.algorithm, known.cfg, known.place, t - 1, state, inbox)
+        first = agent.begin(self.algorithm, known.cfg, known.place, self.slots)
+        return jax.tree.map(lambda a, b: jnp.where(t > 0, a, b), then, first)  # type: ignore[no-any-return]
 
     def _inbox(self, known: Known, c: Carry, memory: PyTree) -> Inbox:
-        steps = known.theirs[jnp.arange(self.slots), jnp.maximum(c.when, 0)]
-        values = jnp.where((c.when >= 0)[:, None], jnp.stack(c.heard) * steps[:, None], known.greetings)
-        return agent.facing(jax.vmap(self._unflatten)(values), known.weights, memory, known.neighbours)
+        """What the neighbours said last. Sums are taken one neighbour after the other, so that none is copied."""
+        steps, came = known.theirs[jnp.arange(self.slots), jnp.maximum(c.when, 0)], c.when >= 0
+        values = [jnp.where(came[j], c.heard[j] * steps[j], known.greetings[j]) for j in range(self.slots)]
+        nothing = jnp.zeros(self.count)
+        mixed = sum((known.weights[j] * value for j, value in enumerate(values)), nothing)
+        sums = self._unflatten(sum(values, nothing)), self._unflatten(mixed)
+        said = jax.vmap(self._unflatten)(jnp.stack(values))
+        return replace(agent.facing(said, known.weights, memory, known.neighbours), sums=sums)
 
     def turn(self, known: Known, shard: HeldShard, t: Array, carry: Carry, draw: dict) -> Said:
         """Absorb round t − 1's messages (in `carry`) and speak in round t.
@@ -173,11 +219,11 @@ class Work:
         Records are an argument of whatever is compiled:
         as constants they would be part of the program, and so of every place where the compiler puts one.
         """
-        before, memory = self._parts(self._listen(known, t, carry))
+        before, memory = self._listen(known, t, carry)
         state, message, sent = agent.speak(self.algorithm, known.cfg, known.place, t, before, shard, draw)
         message, _ = self.exchange.send(message, draw)
         values = jnp.concatenate([jnp.ravel(leaf) for leaf in self._flatten(message)])
-        return tuple(jax.tree.leaves((state, memory))), self._said(known, values, t), sent
+        return self._kept((state, memory)), self._said(known, values, t), sent
 
     def _said(self, known: Known, values: Array, t: Array) -> Array:
         """What leaves of a message."""
@@ -188,7 +234,7 @@ class Work:
 
     def answer(self, known: Known, carry: Carry) -> Float[Array, " dim"]:
         """The model after the last round's messages."""
-        state, _ = self._parts(self._listen(known, jnp.array(known.place.rounds), carry))
+        state, _ = self._listen(known, jnp.array(known.place.rounds), carry)
         return agent.answer(self.algorithm, known.cfg, known.place, state)
 
     def _unflatten(self, values: Array) -> PyTree:
@@ -210,7 +256,14 @@ class SharedWork(Work):
 
     def begin(self, known: Known) -> Carry:
         """Everything before the first round: data-free."""
-        return Carry(super().begin(known).kept, (jnp.zeros(self.count),), jnp.full(1, -1))
+        first = super().begin(known)
+        return first._replace(heard=(jnp.zeros(self.count),), when=jnp.full(1, -1))
+
+    def _found_in_message(
+        self, cfg: Config, place: Place, state: PyTree, blank: HeldShard, draw: dict
+    ) -> tuple[int | None, ...]:
+        """None: what leaves is masked."""
+        return self.own
 
     def _said(self, known: Known, values: Array, t: Array) -> Array:
         """The message as it is: what masks it also rounds it. The algorithm has the same number in its state, so that

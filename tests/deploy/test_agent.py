@@ -197,7 +197,7 @@ class Redraws(Agent):
     async def _resume(self) -> Any:
         last, stored = self.ledger.last, self.ledger.frame
         if last >= 0:
-            carry = self.party.unpack(self.ledger.state())  # type: ignore[arg-type]
+            carry = self.party.unpack(self.ledger.state(), stored(last))  # type: ignore[arg-type]
             _, numbers, _ = self.party.speak(last, carry, self.source)
             payload = self.wire.encode(numbers, self.party.node, last)
             other = seal(self.keys.frame_key, self.agreement.plan_hash, self.party.node, last, payload)

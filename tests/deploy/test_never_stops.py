@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from itertools import product
 
+import jax
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from coterie.deploy.frames import seal
 from coterie.deploy.noise import SystemSource
 from coterie.deploy.party import Party, Records, Terms
+from coterie.deploy.work import Turns, Work
 from coterie.errors import InputError
 from coterie.experiment import public_network
 from coterie.plan import validate
@@ -64,3 +68,33 @@ def test_what_might_not_be_solved_is_refused_by_the_plan() -> None:
     plan = validate(tree)
     with pytest.raises(InputError, match=r"may need .* gradient steps"):
         price(plan, public_network(plan))
+
+
+@pytest.mark.parametrize(("slug", "stores"), [("dp-dsgd", 2), ("dp-consensus-gd", None), ("pr-admm", None)])
+def test_what_was_sent_is_stored_once_and_a_party_goes_on_from_it(slug: str, stores: int | None) -> None:
+    """A turn from what was stored, state and frame, says what a turn of the process that stored it says."""
+    agreed = terms(slug, "logistic")
+    x = np.random.default_rng(1).normal(size=(12, 3)) / 4
+    party = Party.of(agreed, 0, Records(x, (np.arange(12) < 6).astype(int), ("no", "yes"), ()))
+    carry, frame, key, draws = party.begin(), b"", Ed25519PrivateKey.generate(), SystemSource()
+    for t in range(ROUNDS):
+        draw = draws.draw(t, agreed.draws(0))
+        if t:
+            again = party.unpack(b"".join(party.pack(carry)), frame)
+            assert all(map(np.array_equal, jax.tree.leaves(again), jax.tree.leaves(carry)))
+            assert np.array_equal(party.turn(t, again, draw)[1], party.turn(t, carry, draw)[1])
+        carry, numbers, _ = party.turn(t, carry, draw)
+        frame = seal(key, bytes(32), 0, t, party.wire.encode(numbers, 0, t))
+        for slot in range(len(party.neighbours)):
+            carry = party.heard(carry, slot, t, numbers + slot)
+    if stores is not None:  # of its three points the last is the message
+        assert len(carry.kept) == stores
+        assert np.array_equal(carry.said, numbers)
+
+
+def test_a_party_that_may_stay_silent_stores_its_point() -> None:
+    """Its frame is empty then."""
+    agreed = terms("ipp-admm", "logistic")
+    work, _ = Work.of(agreed, 0)
+    assert set(work.own) == {None}
+    assert not Turns.of(agreed, 0).first.said.size
