@@ -146,7 +146,7 @@ def test_where_nobody_goes_on_without_a_neighbour_it_is_refused() -> None:
     with pytest.raises(InputError, match="nobody goes on without a neighbour"):
         check_contract(plan_of({"0": [[1, 2]]}, slug="pp-admm"))
     summed = {"exchange": {"kind": "secret-sum", "honest": 3}, "graph": {"kind": "complete"}}
-    with pytest.raises(InputError, match=r"of a secret sum, exchange\.away"):
+    with pytest.raises(InputError, match=r"with secret sums, exchange\.away"):
         check_contract(plan_of({"0": [[1, 2]]}, **summed))
     with pytest.raises(InputError, match=r"run\.away"):
         check_deployable(plan_of({"0": [[1, 2]]}))
