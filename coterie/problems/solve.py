@@ -1,7 +1,8 @@
 """Minimising one agent's subproblem: exact to a gradient norm, warm-started, with its factor kept between rounds.
 
-`newton_like` is for strongly convex problems of moderate dimension. It takes L-BFGS steps of unit length whose initial
-matrix is the inverse of a Hessian computed in some earlier round; where that is slow, the Hessian is renewed by a
+`newton_like` is for strongly convex problems of moderate dimension. It takes BFGS steps of unit length with the inverse
+of a Hessian that an earlier round computed and every step since has mended: subproblems of one agent differ little from
+round to round, so what is learnt of one helps with all that follow. Where that is slow, the Hessian is renewed by a
 damped Newton step. Both judge a step by the gradient norm, which decreases along a Newton direction of a convex
 function, so no function value (and none of its rounding error) is needed.
 
@@ -42,7 +43,7 @@ class Solver(eqx.Module):
     """What an agent keeps between solves. Private: it may depend on the data."""
 
     x: Float[Array, " d"]
-    inverse: Float[Array, "k k"]  # inverse of an earlier Hessian (k = 0 where none is kept)
+    inverse: Float[Array, "k k"]  # of an earlier Hessian, mended since (k = 0 where none is kept)
     ready: Bool[Array, ""]  # whether `inverse` means anything yet
     residual: Float[Array, ""]  # gradient norm that the last solve reached; in a set that of the gradient mapping
     steps: Int[Array, ""]  # gradient evaluations so far
@@ -75,16 +76,31 @@ def _two_loop(g: Vector, pairs: tuple, base: Callable[[Vector], Vector]) -> Vect
 
 def _remember(pairs: tuple, step: Vector, change: Vector) -> tuple:
     s, y, rho = pairs
+    push = lambda old, new: jnp.concatenate([new[None], old[:-1]])  # noqa: E731
+    return push(s, step), push(y, change), push(rho, _reciprocal(step, change))
+
+
+def _reciprocal(step: Vector, change: Vector) -> Array:
+    """1/⟨step, change⟩, or 0 where that is no curvature but rounding."""
     curvature = jnp.dot(step, change)
     good = curvature > 1e-12 * jnp.linalg.norm(step) * jnp.linalg.norm(change)
-    new_rho = jnp.where(good, 1 / jnp.where(good, curvature, 1.0), 0.0)
-    push = lambda old, new: jnp.concatenate([new[None], old[:-1]])  # noqa: E731
-    return push(s, step), push(y, change), push(rho, new_rho)
+    return jnp.where(good, 1 / jnp.where(good, curvature, 1.0), 0.0)
 
 
 def _no_pairs(x: Vector) -> tuple:
     empty = jnp.zeros((MEMORY, x.shape[0]), x.dtype)
     return empty, empty, jnp.zeros(MEMORY, x.dtype)
+
+
+def _mended(inverse: Array, product: Vector, step: Vector, change: Vector) -> Array:
+    """BFGS: the inverse that takes `change` of the gradient to `step`, as before elsewhere; product = inverse @ change.
+
+    Where the change tells of no curvature, which rounding may do, the inverse stays as it is.
+    """
+    rho = _reciprocal(step, change)
+    both = jnp.outer(product, step)
+    new = inverse - rho * (both + both.T) + (rho + rho**2 * jnp.dot(change, product)) * jnp.outer(step, step)
+    return jnp.where(rho > 0, new, inverse)  # a change that is not finite would spoil the sum even times 0
 
 
 def newton_like(
@@ -106,25 +122,19 @@ def newton_like(
     def open_(c: tuple) -> Bool[Array, ""]:
         return (norm(c[1]) > tolerance) & (c[2] < how.max_steps) & ~c[5]
 
-    def coast(carry: tuple) -> tuple:
-        """L-BFGS steps with the kept inverse, for as long as few enough of them are in sight."""
+    def coast(c: tuple) -> tuple:
+        """A step with the kept inverse, which it mends; the inverse serves for as long as few steps are in sight."""
+        x, g, n, inverse, _, stuck = c
+        new_x = x - inverse @ g
+        new_g = gradient(new_x)
+        better = norm(new_g) < norm(g)
+        fast = norm(g) / tolerance < (norm(g) / norm(new_g)) ** PATIENCE
+        inverse = _mended(inverse, inverse @ (new_g - g), new_x - x, new_g - g)
+        return jnp.where(better, new_x, x), jnp.where(better, new_g, g), n + 1, inverse, fast, stuck
 
-        def step(c: tuple) -> tuple:
-            (x, g, n, inverse, _, stuck), pairs, _ = c
-            new_x = x - _two_loop(g, pairs, lambda v: inverse @ v)
-            new_g = gradient(new_x)
-            better = norm(new_g) < norm(g)
-            fast = norm(g) / tolerance < (norm(g) / norm(new_g)) ** PATIENCE
-            pairs = _remember(pairs, new_x - x, new_g - g)
-            kept = jnp.where(better, new_x, x), jnp.where(better, new_g, g)
-            return (*kept, n + 1, inverse, jnp.array(True), stuck), pairs, fast
-
-        start = carry, _no_pairs(carry[0]), carry[4]
-        return jax.lax.while_loop(lambda c: c[2] & open_(c[0]), step, start)[0]
-
-    def renew(carry: tuple) -> tuple:
+    def renew(c: tuple) -> tuple:
         """A damped Newton step from a fresh Hessian."""
-        x, g, n, _, _, _ = carry
+        x, g, n, _, _, _ = c
         inverse = invert(hessian(x))
         direction = inverse @ g
 
@@ -133,19 +143,24 @@ def newton_like(
             new_x = x - length * direction
             return new_x, gradient(new_x), length / 2, tries + 1
 
-        def too_long(c: tuple) -> Bool[Array, ""]:
+        def too_long(c: tuple) -> Bool[Array, ""]:  # before the first try, too, whose length is 1
             return (norm(c[1]) > (1 - 0.5 * c[2]) * norm(g)) & (c[3] < 30)
 
         # c[2] is already halved: the step taken was 2 c[2], so sufficient decrease asks for 1 − ¼ · length
-        first = shorter((x, g, jnp.ones((), x.dtype), jnp.array(0)))
+        first = (x, g, jnp.ones((), x.dtype), jnp.array(0))
         new_x, new_g, _, tries = jax.lax.while_loop(too_long, shorter, first)
         stuck = ~(norm(new_g) < norm(g))  # rounding error is all that is left: the residual says how much
         kept = jnp.where(stuck, x, new_x), jnp.where(stuck, g, new_g)
         return *kept, n + tries, inverse, jnp.array(True), stuck
 
-    g = gradient(solver.x)
-    carry = coast((solver.x, g, jnp.array(1), solver.inverse, solver.ready, jnp.array(False)))
-    x, g, n, inverse, ready, _ = jax.lax.while_loop(open_, lambda c: coast(renew(c)), carry)
+    # Loops, not branches: of a batch, a branch would cost everybody what one of them needs. And each part stands here
+    # once, as it is compiled as often as it is written.
+    def onward(c: tuple) -> tuple:
+        c = jax.lax.while_loop(lambda c: ~c[4] & open_(c), renew, c)
+        return jax.lax.while_loop(lambda c: c[4] & open_(c), coast, c)
+
+    start = (solver.x, gradient(solver.x), jnp.array(1), solver.inverse, solver.ready, jnp.array(False))
+    x, g, n, inverse, ready, _ = jax.lax.while_loop(open_, onward, start)
     return solver.at(x, norm(g), n, inverse=inverse, ready=ready)
 
 
@@ -294,17 +309,25 @@ def surely(
     def unfinished(c: tuple) -> Bool[Array, ""]:
         return (c[3] < steps) & (fixed | (left(c[1], c[2])[1] > tolerance))
 
-    if project is not None:  # one step more, after which the value too is known to be near the least
-        start = inside(start)
-        start = left(start, gradient(start))[0]
-    done = jnp.array(False) if fixed else (solver.residual <= tolerance) | (steps == 0)
-    first = jnp.where(done, solver.x, start)
-    # an answer that is good enough is where the loop ends before it begins
-    x, y, g, k = jax.lax.while_loop(unfinished, step, (first, first, gradient(first), jnp.zeros((), steps.dtype)))
-    count = k.astype(solver.steps.dtype)
-    last, reached = left(x, gradient(x))
+    def descended(start: Vector) -> tuple[Vector, Array, Array]:
+        """Where the steps lead, how far from solved that is, and how many were taken."""
+        if project is not None:  # one step more, after which the value too is known to be near the least
+            start = inside(start)
+            start = left(start, gradient(start))[0]
+        x, y, g, k = jax.lax.while_loop(unfinished, step, (start, start, gradient(start), jnp.zeros((), steps.dtype)))
+        last, reached = left(x, gradient(x))
+        if not fixed:
+            ahead, norm = left(y, g)
+            good = norm <= tolerance
+            last, reached = jnp.where(good, ahead, last), jnp.where(good, norm, reached)
+        return last, reached, k
+
     if fixed:
-        return solver.at(last, reached, count)
-    ahead, norm = left(y, g)
-    good = norm <= tolerance
-    return solver.at(jnp.where(good, ahead, last), jnp.where(good, norm, reached), count)
+        x, reached, k = descended(start)
+        return solver.at(x, reached, k.astype(solver.steps.dtype))
+    # A loop that is gone through once or not at all: in a batch a branch would cost everybody these gradients. It goes
+    # from what it carries, or the compiler would move all of it out of the loop.
+    done = (solver.residual <= tolerance) | (steps == 0)
+    still = jnp.where(done, solver.x, start), solver.residual, jnp.zeros((), steps.dtype), done
+    x, reached, k, _ = jax.lax.while_loop(lambda c: ~c[3], lambda c: (*descended(c[0]), jnp.array(True)), still)
+    return solver.at(x, reached, k.astype(solver.steps.dtype))

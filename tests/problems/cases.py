@@ -111,7 +111,7 @@ def shard(
     with jax.enable_x64(True):
         return HeldShard(
             c.problem,
-            jnp.asarray(np.concatenate([c.features, np.full((padding, FEATURES), 55.0)])),
+            jnp.asarray(np.concatenate([c.features, np.full((padding, c.features.shape[1]), 55.0)])),
             jnp.asarray(np.concatenate([c.targets, np.ones(padding, c.targets.dtype)])),
             jnp.asarray(rows, jnp.int32),
             jnp.asarray(1 / rows if unit is None else unit),

@@ -147,6 +147,44 @@ def test_a_stale_factor_costs_steps_but_never_accuracy() -> None:
     assert np.linalg.norm(slope(s, got.x, linear)[1]) <= 1e-10
 
 
+def test_what_is_learnt_of_one_subproblem_helps_with_those_that_follow() -> None:
+    """Subproblems like an agent's: the same records, tilted by new noise about a point that is far from the start."""
+    rng, dim = np.random.default_rng(0), 30
+    features = rng.standard_normal((200, dim))
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    labels = np.where(features[:, 0] > 0, 1.0, -1.0)
+    s = shard(Case(Logistic(dim), features, labels, np.zeros(dim)), ridge=1e-3)
+    tilts = 0.02 * rng.standard_normal((30, dim))
+    kept = put_back = first = solve(s, tilts[0], 1e-3)
+    for tilt in tilts[1:]:
+        kept = solve(s, tilt, 1e-3, solver=kept)
+        put_back = solve(s, tilt, 1e-3, solver=eqx.tree_at(lambda s: s.inverse, put_back, first.inverse))
+        assert max(float(kept.residual), float(put_back.residual)) <= 1e-11
+    assert int(kept.steps) < 0.85 * int(put_back.steps)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_in_a_batch_of_answers_that_are_good_enough_nobody_looks_at_the_records_again(late: bool) -> None:
+    looked = []
+
+    def one(x: jax.Array, residual: jax.Array) -> Solver:
+        def gradient(v: jax.Array) -> jax.Array:
+            jax.debug.callback(lambda: looked.append(1))
+            return v - 1.0
+
+        solver = Solver.fresh(x, keep=False).at(x, residual, jnp.array(0))
+        return surely(gradient, jnp.zeros(2), 2.0, 1.0, 2.0, solver, 1e-6, fixed=False)
+
+    with jax.enable_x64(True):
+        found = jnp.asarray([[1.0, 1.0], [0.5, 0.5], [1.0, 1.0]]), jnp.asarray([0.0, 0.7 if late else 0.0, 0.0])
+        got = jax.jit(jax.vmap(one))(*found)
+        jax.effects_barrier()
+    assert (len(looked) > 0) == late
+    points = np.asarray(got.x)
+    np.testing.assert_allclose(points[1], [1.0, 1.0] if late else [0.5, 0.5], atol=1e-6)
+    np.testing.assert_array_equal(points[[0, 2]], 1.0)
+
+
 @pytest.mark.parametrize("strength", [0.0, 20.0, 1e4])
 def test_hard_logistic_subproblems(strength: float) -> None:
     """Separable records, next to no regularizer, and a linear term that drives the answer far out."""
