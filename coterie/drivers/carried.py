@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MANY", "Carried", "carried"]
 
-MANY = 1 << 20  # numbers of all states below which a copy is not worth a second look at the algorithm
+MANY = 1 << 22  # numbers of all states below which a copy is not worth a second look at the algorithm
 
 
 class Carried(NamedTuple):
