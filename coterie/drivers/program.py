@@ -7,7 +7,7 @@ step has nothing to absorb; the last one, after the loop, emits nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -18,12 +18,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from coterie.algorithms.base import Algorithm, Config, Draw, Law, Place, standard
-from coterie.algorithms.batches import axes, rows, stretch
+from coterie.algorithms.batches import axes, rows
 from coterie.algorithms.inbox import Inbox
 from coterie.algorithms.laws import Shared
 from coterie.drivers import agent
 from coterie.drivers.carried import carried
-from coterie.drivers.layout import Arrays, Group, Laid
+from coterie.drivers.groups import fitting, join, over_agents
+from coterie.drivers.layout import Arrays, Laid
 from coterie.exchange.choice import Broadcast, Exchange, Lost
 from coterie.privacy.events import Gaussian
 from coterie.problems import HeldShard, Shard, StoredShard
@@ -34,7 +35,6 @@ SMALL = 16  # in networks up to this size every agent's own model is scored on t
 JUDGES = 4  # … in larger ones only these, evenly spaced
 ON_THE_WAY = 0x0D17  # place of the key of an exchange's draws, behind the algorithm's own
 MANY = 1 << 20  # records from which a core measures one judged model after the other
-BLOCK = 1 << 26  # numbers of the records that an accelerator measures at once
 Held = tuple[Array, Array] | None  # test records on the device: features and targets
 Said = tuple[object, object, Array]  # next state, message, and whether it is sent
 T = TypeVar("T")
@@ -133,7 +133,7 @@ class Program:
                 mine, own = (rows(tree, slice(group.low, group.high)) for tree in (arrays.agent_ids, drawn[name]))
                 among = jax.vmap(law.among, (0, None, 0, 0, 0))
                 parts.append(among(own, round_key, mine, numbers[group.index], group.here))
-            drawn = {**drawn, name: _join(parts)}
+            drawn = {**drawn, name: join(parts)}
         return drawn
 
     def drawn(self, laws: dict[str, Law], own: Array | Draw) -> Draw:
@@ -150,8 +150,8 @@ class Program:
         parts = []
         for group in arrays.groups:
             place, own, dice = (rows(tree, slice(group.low, group.high)) for tree in (arrays.place, state, draw))
-            parts.append(_over_agents(one, (place, own, group.shards, dice), group, self.algorithm.solves))
-        return _join(parts)
+            parts.append(over_agents(one, (place, own, group.shards, dice), group, self.algorithm.solves))
+        return join(parts)
 
     def absorb(
         self, cfg: Config, arrays: Arrays, t: Array, state: object, message: object, memory: list[object],
@@ -187,7 +187,7 @@ class Program:
             )
             parts.append(heard)
             memories.append(kept)
-        return _join(parts), memories
+        return join(parts), memories
 
     def lost(self, cfg: Config, arrays: Arrays, key: Key[Array, ""], t: Array) -> Lost:
         """What a sum of round t needs when it leaves some agents out."""
@@ -261,7 +261,7 @@ class Program:
 
         loss = jnp.zeros(len(judged), points.dtype)
         for group in arrays.groups:
-            each = _over_agents(values, (group.shards,), group, at_once=None if core else _fitting(group.shards))
+            each = over_agents(values, (group.shards,), group, at_once=None if core else fitting(group.shards))
             loss += self.total(arrays, each, group.low) / agents
         mean = self.total(arrays, points) / agents
         gap = jnp.sqrt(self.total(arrays, jnp.sum((points - mean) ** 2, axis=1)) / agents)
@@ -277,7 +277,7 @@ class Program:
         """Everybody's state before the first round: data-free."""
         places = [(rows(arrays.place, slice(g.low, g.high)), g.index.shape[1]) for g in arrays.groups]
         one = lambda slots: lambda p: agent.begin(self.algorithm, cfg, p, slots)[0]  # noqa: E731
-        return _join([jax.vmap(one(slots), (axes(place),))(place) for place, slots in places])
+        return join([jax.vmap(one(slots), (axes(place),))(place) for place, slots in places])
 
     def begin(self, cfg: Config, arrays: Arrays) -> LoopCarry:
         """Everything before the first round: data-free states and the public messages that stand before any is sent."""
@@ -290,8 +290,8 @@ class Program:
             hello = lambda p, shard: agent.greet(self.algorithm, cfg, p, shard)  # noqa: E731
             starts.append(state)
             memory.append(kept)
-            greetings.append(_over_agents(hello, (place, g.shards), g, self.algorithm.solves))
-        state, message = _join(starts), _join(greetings)
+            greetings.append(over_agents(hello, (place, g.shards), g, self.algorithm.solves))
+        state, message = join(starts), join(greetings)
         curves = {
             k: jnp.zeros(self.slots, v.dtype)
             for k, v in jax.eval_shape(lambda s: self.measure(cfg, arrays, s), state).items()
@@ -365,34 +365,6 @@ class Program:
             step = lambda t, c: both.slim(speak(t, listen(t, both.full(c, shape))))  # noqa: E731
             carry = both.full(jax.lax.fori_loop(low, end, step, both.slim(carry)), shape, high > 0)
         return jax.lax.cond(high > self.rounds, lambda c: listen(high - 1, c), lambda c: c, carry)
-
-
-def _over_agents(f: Callable[..., T], args: tuple, group: Group, solves: bool = False, at_once: int | None = None) -> T:
-    """f over the agents of a group: batched, or one after the other where records are streamed or f solves problems.
-
-    `at_once`: of a batch, so many agents at a time.
-    """
-    size = group.high - group.low
-    if group.one_by_one and (solves or isinstance(group.shards, StoredShard)):
-        return jax.lax.map(lambda i: f(*(rows(a, i) for a in args)), jnp.arange(size))
-    batch = jax.vmap(f, tuple(axes(a) for a in args))
-    if at_once is None or at_once >= size:
-        return batch(*args)
-    whole = size - size % at_once
-    some = lambda low: batch(*(stretch(a, low, at_once) for a in args))  # noqa: E731
-    parts = jax.lax.map(some, jnp.arange(0, whole, at_once))
-    parts = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), parts)
-    return parts if whole == size else _join([parts, batch(*(rows(a, slice(whole, size)) for a in args))])
-
-
-def _fitting(shards: Shard) -> int:
-    """Agents that are measured at once: their records keep an accelerator busy, and their scores need little room."""
-    numbers = sum(x.size for x in jax.tree.leaves(shards)) // shards.count.shape[0]
-    return max(1, BLOCK // max(1, numbers))
-
-
-def _join(parts: list[T]) -> T:
-    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
 
 
 def _as(mask: Array, x: Array) -> Array:

@@ -99,7 +99,9 @@ def test_slots_of_short_and_divisible_runs(rounds: int, every: int, at: list[int
     np.testing.assert_allclose(trace.curves["train_loss"][0], want, atol=1e-12)
 
 
-@pytest.mark.parametrize(("name", "value", "backend"), [("MANY", 1, "cpu"), ("BLOCK", 3 * (9 * (DIM + 1) + 2), "gpu")])
+@pytest.mark.parametrize(
+    ("name", "value", "backend"), [("program.MANY", 1, "cpu"), ("groups.BLOCK", 3 * (9 * (DIM + 1) + 2), "gpu")]
+)
 def test_records_are_measured_alike_in_blocks_and_model_by_model(
     name: str, value: int, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +110,7 @@ def test_records_are_measured_alike_in_blocks_and_model_by_model(
     cfg, points = dgd.Config(step=0.5), np.random.default_rng(0).standard_normal((len(SIZES), DIM))
     with jax.enable_x64(True):
         state = eqx.tree_at(lambda s: s.x, program.starts(cfg, small().arrays), jnp.asarray(points))
-        monkeypatch.setattr("coterie.drivers.program." + name, value)
+        monkeypatch.setattr("coterie.drivers." + name, value)
         monkeypatch.setattr(jax, "default_backend", lambda: backend)
         text = str(jax.make_jaxpr(lambda s: program.measure(cfg, small().arrays, s))(state))
         found = program.measure(cfg, small().arrays, state)
