@@ -32,7 +32,7 @@ from coterie.deploy.sharing import Sharing
 from coterie.deploy.terms import Terms
 from coterie.drivers import agent
 from coterie.errors import InputError
-from coterie.exchange.choice import Exchange
+from coterie.exchange.choice import Broadcast, Exchange
 from coterie.exchange.fixed_point import to_steps
 from coterie.privacy.events import Event
 from coterie.problems import HeldShard
@@ -145,14 +145,16 @@ class Work:
         """Which leaves of the state after a round are its message, seen from the program and so the same in any round.
 
         They are what was sent, to the last bit, and need not be stored beside it. An algorithm that may stay silent
-        has none, since its frame is empty then.
+        has none, since its frame is empty then; nor has one whose messages are rounded again on the way.
         """
+        if type(self.exchange) is not Broadcast:
+            return self.own
         found = list(self.own)
 
         def look(state: PyTree, blank: HeldShard, draw: dict) -> Array:
             after, out = self.algorithm.emit(cfg, place, jnp.array(0), state, blank, draw)
             if not isinstance(out, Maybe) and place.present is None:
-                sent = jax.tree.leaves(self.exchange.send(out, draw)[0])
+                sent = jax.tree.leaves(out)
                 for i, leaf in enumerate(jax.tree.leaves(after)):
                     found[i] = next((k for k, x in enumerate(sent) if x is leaf and self.goes[k]), None)
             return jnp.zeros(())
