@@ -41,7 +41,8 @@ __all__ = ["Run", "Test", "Trace", "simulate"]
 T = TypeVar("T")
 A = TypeVar("A", bound=Arrays)
 KEEP = 32  # compiled programs kept for later runs of equal structure and shapes
-PIECE_SECONDS = 0.25  # how long the host lets the compiled loop run before it shows progress
+PIECE_SECONDS = 0.25  # how long the host lets the compiled loop run before it shows progress …
+WORTH, LONGEST = 10, 5.0  # … or so many times as long as a call costs without a round, but no longer than these seconds
 
 
 @dataclass(frozen=True)
@@ -201,10 +202,12 @@ def in_pieces(
 ) -> int:
     """Call `advance(low, high)` over steps start … end − 1 in pieces of about a quarter second; where it stopped.
 
-    The first Ctrl-C ends it after a piece. `agree` lets several processes settle on one answer to (stop?, seconds).
-    `keep(done)` is called every `every` steps and at the end.
+    They are longer where every call costs much before its first step, for what the compiler moved out of the loop: of
+    100,000 parties that can be as much as five rounds. The first Ctrl-C ends it after a piece. `agree` lets several
+    processes settle on one answer to (stop?, seconds). `keep(done)` is called every `every` steps and at the end.
     """
-    done, piece, stop = start, 8, False
+    done, piece, stop, cost = start, 8, False, 0.0
+    last: tuple[int, float] | None = None
     with _interruptible() as interrupted:
         while done < end and not stop:
             began = time.perf_counter()
@@ -214,7 +217,13 @@ def in_pieces(
             if progress is not None:
                 progress(high - 1)
             stop, seconds = agree(interrupted(), seconds)
-            piece = int(np.clip((high - done) * PIECE_SECONDS / max(seconds, 1e-6), 1, 8 * piece))
+            steps = high - done
+            if last is not None and last[0] != steps:  # of two pieces, what a call costs and what a step does
+                each = max(0.0, (seconds - last[1]) / (steps - last[0]))
+                cost = min(max(0.0, seconds - each * steps), seconds)
+            last = steps, seconds
+            wanted = max(PIECE_SECONDS, min(WORTH * cost, LONGEST), 2 * cost)
+            piece = int(np.clip(steps * (wanted - cost) / max(seconds - cost, 1e-6), 1, 8 * piece))
             done = high
             if keep is not None and (stop or done == end or (every and done % every == 0)):
                 keep(done)

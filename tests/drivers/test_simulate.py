@@ -19,7 +19,7 @@ from coterie.algorithms.base import Algorithm, Config, Inbox, Maybe, Needs, Plac
 from coterie.drivers.layout import Layout
 from coterie.drivers.program import Program
 from coterie.drivers.references import pooled
-from coterie.drivers.simulate import Run, Test, Trace, simulate
+from coterie.drivers.simulate import LONGEST, PIECE_SECONDS, Run, Test, Trace, in_pieces, simulate
 from coterie.errors import InputError
 from coterie.graphs import make_graph, mixing
 from coterie.privacy.events import NonPrivate
@@ -327,3 +327,21 @@ def test_a_reused_program_reads_the_new_records_and_the_new_test_set() -> None:
         assert trace.curves["test_score"][0, -1] == pytest.approx(np.mean(right))
         points.append(trace.points[0])
     assert not np.allclose(*points)
+
+
+@pytest.mark.parametrize(("call", "step"), [(0.4, 0.08), (0.0, 0.08), (0.001, 0.0005), (8.0, 0.01)])
+def test_what_a_call_costs_is_paid_seldom_and_progress_is_shown_often(call: float, step: float) -> None:
+    """Pieces by a clock of our own: every call takes `call` seconds, and `step` for each of its steps."""
+    pieces: list[int] = []
+
+    def advance(low: int, high: int) -> None:
+        assert low == sum(pieces)
+        pieces.append(high - low)
+
+    done = in_pieces(advance, 0, 2000, agree=lambda stop, _: (False, call + step * pieces[-1]))
+    assert done == sum(pieces) == 2000
+    spent = call * len(pieces) + step * done
+    assert call * len(pieces) < 0.15 * spent or len(pieces) < 8  # those that find out what a call costs
+    longest = max(call + step * k for k in pieces[1:])
+    assert longest <= max(PIECE_SECONDS, LONGEST, 2 * call) + step
+    assert call > 0.01 or longest <= PIECE_SECONDS + step  # where calls are cheap nobody waits longer than before
