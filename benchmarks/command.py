@@ -113,7 +113,7 @@ def main() -> None:
         say = f"python -m benchmarks.command {args.kind} --agents {args.agents} --goal {args.goal:g}"
         say += f" --repeats {args.repeats} --commands {args.commands} --keep"
         took = ", ".join(f"{one:.1f}" for one in wholes)
-        note = f"Commands one after the other, the first with nothing in any cache: {took} s."
+        note = f"Commands one after the other, the first with nothing in a cache if the machine is new: {took} s."
         note += f" The first: {parts[0]}" if parts[0] else ""  # a short one does not say where its time went
         keep(f"command-{args.agents}", f"The whole command, {args.agents:,} parties", rows, say, note)
     print(f"| {args.kind} | {args.agents:,} | {ours:.3f} s | {loop:.3f} s | {ours / loop:.2f} | {whole:.0f} s in all |")
