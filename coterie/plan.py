@@ -113,6 +113,8 @@ def validate(tree: object, foreign: bool = False) -> Plan:
     plan = _with_unit(plan, foreign)
     plan.graph.check()
     plan.exchange.check()
+    plan.algorithm.check_unloaded()
+    plan.problem.check_unloaded()
     plan.algorithm.config()
     plan.problem.settings()
     plan.problem.check_within()

@@ -11,6 +11,11 @@ from pathlib import Path
 import pytest
 
 import coterie
+from coterie.algorithms import ALGORITHMS
+from coterie.algorithms.base import find
+from coterie.losses import LOSSES
+from coterie.losses.base import find_loss
+from coterie.tables.unloaded import algorithm_settings, loss_settings
 
 PACKAGE = Path(coterie.__file__).parent
 # from the ground up; units of one line may know each other only in the order in which they stand
@@ -119,6 +124,14 @@ QUICK = {
     "calibrate --rounds 10 --epsilon 1 --delta 1e-5": 0,
     "run --set grph.kind=ring": 2,
     "run --set algorithm.name=dp-dsdg": 2,
+    "run --set algorithm.momentun=0.5": 2,
+    "run --set algorithm.step=-1": 2,
+    "run --set algorithm.scheme=poisson": 2,
+    "run --set algorithm.name=qdpsgd1 --set algorithm.scheme=clock --set algorithm.as_printed=true": 2,
+    "run --set problem.rigde=1": 2,
+    "run --set problem.loss=hinge --set problem.width=-1": 2,
+    "run --set problem.loss=logistic --set problem.hidden=[3]": 2,
+    "run --set partition.alhpa=1": 2,
     "run --set problem.loss=logistics": 2,
     "account --set privacy.epsilon=-1": 2,
     "compare --set privacy.epsilon=-1": 2,
@@ -146,6 +159,17 @@ def test_accounting_and_mistakes_do_not_wait_for_jax() -> None:
     done = subprocess.run([sys.executable, "-c", script, *QUICK], capture_output=True, text=True, check=True)
     said = [line for line in done.stdout.splitlines() if line.startswith("LOADED")]
     assert said == [f"LOADED {command} {code} []" for command, code in QUICK.items()]
+
+
+def test_settings_read_without_their_file_are_those_of_the_file() -> None:
+    for name, place in {**ALGORITHMS.names, **dict(ALGORITHMS.apart)}.items():
+        apart = algorithm_settings(str(place))
+        assert apart is not None, name
+        assert apart.model_json_schema() == find(name).config.model_json_schema()
+    for name, place in {**LOSSES.names, **dict(LOSSES.apart)}.items():
+        settings = loss_settings(str(place))
+        assert settings is not None, name
+        assert settings.model_json_schema() == find_loss(name).settings.model_json_schema()
 
 
 BARE = """

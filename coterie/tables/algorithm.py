@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import ConfigDict, Field
@@ -11,6 +12,7 @@ from coterie.algorithms import ALGORITHMS
 from coterie.errors import InputError
 from coterie.found import Kinds
 from coterie.settings import Naming, read
+from coterie.tables.unloaded import algorithm_settings, before_jax
 
 if TYPE_CHECKING:
     from coterie.algorithms.base import Config
@@ -47,3 +49,10 @@ class AlgorithmPlan(Naming):
         model = find(self.name).config
         self.need_room("name", self.name, model.model_fields)
         return read(model, extra, self.table)
+
+    def check_unloaded(self) -> None:
+        """Say what is wrong without JAX, where that can be told."""
+        place = None if self.name in REFERENCES else ALGORITHMS.place(ALGORITHMS.check(self.name))
+        if before_jax() and isinstance(place, str) and (model := algorithm_settings(place)) is not None:
+            with suppress(NameError):  # a check of the file's own that needs the rest of it
+                read(model, self.model_extra or {}, self.table)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
@@ -12,11 +13,11 @@ from coterie.found import Kinds
 from coterie.losses import LOSSES
 from coterie.losses.settings import LossSettings
 from coterie.sets import SETS, check_options, make_set
-from coterie.settings import Naming, read
+from coterie.settings import Count, Naming, read
+from coterie.tables.unloaded import before_jax, loss_settings
 
 if TYPE_CHECKING:
     from coterie.problems.sets import Constraint
-from coterie.settings import Count
 
 __all__ = ["ProblemPlan"]
 
@@ -82,15 +83,21 @@ class ProblemPlan(Naming):
 
     def settings(self, loss: str | None = None) -> LossSettings:
         """What it says for its loss, or for `loss` if the labels decide that, validated by the loss itself."""
-        chosen, kind = self.loss or loss, LossSettings
-        if chosen is not None:
-            from coterie.losses.base import find_loss
+        return self._read(self.loss or loss, _loaded)
 
-            kind = find_loss(chosen).settings
+    def check_unloaded(self) -> None:
+        """Say what is wrong without JAX, where that can be told."""
+        if before_jax() and (self.loss is None or LOSSES.ours(self.loss)):
+            with suppress(LookupError):
+                self._read(self.loss, _unloaded)
+
+    def _read(self, chosen: str | None, of: Callable[[str], type[LossSettings]]) -> LossSettings:
+        kind = LossSettings if chosen is None else of(chosen)
+        if chosen is not None:
             self.need_room("loss", chosen, kind.model_fields)
         given = dict(self.model_extra or {})
         for key in [key for key in given if key not in kind.model_fields]:
-            self._refuse(key, given.pop(key), kind)
+            self._refuse(key, given.pop(key), kind, of)
         return read(kind, given, "problem")
 
     def check_within(self) -> None:
@@ -109,14 +116,14 @@ class ProblemPlan(Naming):
             raise InputError("problem.within_options lists a number for each coordinate: state problem.dim too")
         return make_set(self.within, dim, options)
 
-    def _refuse(self, key: str, value: object, kind: type[LossSettings]) -> None:
+    def _refuse(
+        self, key: str, value: object, kind: type[LossSettings], of: Callable[[str], type[LossSettings]]
+    ) -> None:
         """Say to which losses of ours a key belongs, or what there is instead.
 
         The default of another loss changes nothing, and plans that earlier versions wrote out state them.
         """
-        from coterie.losses.base import find_loss
-
-        fields = {name: find_loss(name).settings.model_fields for name in LOSSES.names if LOSSES.ours(name)}
+        fields = {name: of(name).model_fields for name in LOSSES.names if LOSSES.ours(name)}
         if homes := {name: known[key] for name, known in fields.items() if key in known}:
             if any(value == field.default for field in homes.values()):
                 return
@@ -136,3 +143,16 @@ class ProblemPlan(Naming):
         from coterie.losses.base import find_loss
 
         return self.loss is not None and find_loss(self.loss).of_classes
+
+
+def _loaded(loss: str) -> type[LossSettings]:
+    from coterie.losses.base import find_loss
+
+    return find_loss(loss).settings
+
+
+def _unloaded(loss: str) -> type[LossSettings]:
+    """The settings of a loss of ours, without JAX; a LookupError where they cannot be told apart from its file."""
+    if (settings := loss_settings(str(LOSSES.place(loss)))) is None:
+        raise LookupError(loss)
+    return settings
