@@ -208,7 +208,7 @@ def _alike(plans: list[Plan]) -> None:
         check_contract(plan)
         if plan.privacy is not None and isinstance(plan.privacy.epsilon, list):
             raise InputError(
-                f"privacy.epsilon = {plan.privacy.epsilon} gives each agent its own budget, but a comparison gives all "
+                f"privacy.epsilon = {plan.privacy.epsilon} gives each party its own budget, but a comparison gives all "
                 "the same (--epsilons): state a single number"
             )
     sums = [plan.exchange.sums for plan in plans if plan.privacy is not None]

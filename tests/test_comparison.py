@@ -57,7 +57,7 @@ def test_epsilon_of_sums_is_compared_with_its_like_only() -> None:
 
 
 def test_budgets_of_single_agents_are_refused() -> None:
-    with pytest.raises(InputError, match=r"privacy\.epsilon = \[1\.0, 2\.0, 3\.0\] gives each agent its own budget"):
+    with pytest.raises(InputError, match=r"privacy\.epsilon = \[1\.0, 2\.0, 3\.0\] gives each party its own budget"):
         compare([ComparedMethod("listed", plan(privacy={"epsilon": [1.0, 2.0, 3.0]}))], [1.0], 1)
 
 

@@ -381,9 +381,7 @@ def _all_names(sealed: Sealed | None, listed: Sequence[str], count: int) -> tupl
     return (*listed, *(f"agent {i}" for i in range(len(listed), count)))
 
 
-def _coding(
-    plan: Plan, public: PublicFacts | None, task: Task | None, features: tuple[str, ...]
-) -> Coding:  # fmt: skip
+def _coding(plan: Plan, public: PublicFacts | None, task: Task | None, features: tuple[str, ...]) -> Coding:
     """How the run's records were written: what its plan says, and the names of the model's features."""
     from coterie.losses.base import problem_of
 
