@@ -261,6 +261,7 @@ def run() -> ct.Trained:
     return ct.train(task, ct.complete(sites()), ct.dp_dsgd(), ct.Budget(4.0, 1e-5), seed=0, test=sites(1)[0])
 
 
+@pytest.mark.slow
 def test_a_run_in_python_predicts_raw_records(run: ct.Trained, tmp_path: Path) -> None:
     X, y = sites(1, 400)[0]
     assert run.private

@@ -66,7 +66,8 @@ def central(problem: Coupled) -> tuple[np.ndarray, ...]:
 # ---- optimum ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", mostly_slow(METHODS, "exact"))
+@pytest.mark.slow
+@pytest.mark.parametrize("how", METHODS)
 def test_mixed_problem_reaches_the_central_optimum(how: Any) -> None:
     problem = mixed()
     answer, best = solve(problem, Config(method=how), rounds=1500), central(problem)

@@ -53,6 +53,7 @@ def test_a_convolutional_network_trains_and_is_the_module_again() -> None:
     np.testing.assert_allclose(run.predict_proba(x).sum(axis=1), 1.0)
 
 
+@pytest.mark.slow
 def test_parties_at_once_and_one_by_one_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     own = ct.neural(small(), 2, shape=(1, 6, 6)).own
     with jax.enable_x64(True):

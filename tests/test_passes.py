@@ -64,6 +64,7 @@ def test_norms_and_bounds_in_blocks_are_those_of_single_rows(in_blocks: None) ->
     assert np.max(lengths(bounded_rows(rows, 1.0))) <= 1 + 1e-15
 
 
+@pytest.mark.slow
 def test_norms_of_wide_rows_in_half_precision_are_not_short() -> None:
     """Squares are added in float64: 2²⁵ ones have norm √2²⁵, where a sum in float32 stops at 2²⁴."""
     wide = np.ones((1, 1 << 25), np.float32)

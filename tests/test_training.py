@@ -280,6 +280,7 @@ def named(classes, swap=False, seed=0):
     )
 
 
+@pytest.mark.slow
 def test_classes_are_taken_by_their_names(tmp_path):
     names = ("healthy", "ill")
     plain = [named(names, seed=i) for i in range(3)]

@@ -78,6 +78,7 @@ def test_noiseless_limit_is_the_pooled_optimum() -> None:
     np.testing.assert_allclose(trace.points[0], np.tile(pooled(layout), (5, 1)), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_uniform_schedule_has_the_one_shot_floor(uniform: tuple[Layout, Trace]) -> None:
     layout, trace = uniform
     errors = released_error(trace, layout).reshape(2, -1).mean(axis=1)

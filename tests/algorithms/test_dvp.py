@@ -103,6 +103,7 @@ def ran() -> SimpleNamespace:
     )
 
 
+@pytest.mark.slow
 def test_without_noise_it_reaches_the_pooled_optimum():
     r = ran()
     np.testing.assert_allclose(r.trace.points[0], optimum(), atol=1e-6)

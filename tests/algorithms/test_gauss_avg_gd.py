@@ -44,6 +44,7 @@ def test_noiseless_limit_is_the_pooled_optimum() -> None:
     np.testing.assert_allclose(got, np.tile(pooled(layout), (5, 1)), atol=1e-8)
 
 
+@pytest.mark.slow
 def test_error_on_a_quadratic(means: tuple[Layout, Trace]) -> None:
     """x̄ − x* shrinks by 1 − η a round and gains N(0, σ²/N): an exact Gaussian after K rounds."""
     layout, trace = means

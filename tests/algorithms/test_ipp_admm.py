@@ -38,6 +38,7 @@ def trace() -> Trace:
         return simulate(find("ipp-admm"), LAYOUT, runs, rounds=ROUNDS, every=ROUNDS, record=True)
 
 
+@pytest.mark.slow
 def test_always_speaking_reaches_the_pooled_optimum(trace: Trace) -> None:
     np.testing.assert_allclose(trace.points[0], np.tile(pooled(LAYOUT), (5, 1)), atol=1e-6)
     assert (trace.sent[:2] == ROUNDS).all()

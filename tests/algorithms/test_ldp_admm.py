@@ -37,6 +37,7 @@ def ran(as_printed: bool) -> SimpleNamespace:
     return SimpleNamespace(layout=layout, cfg=cfg, trace=trace)
 
 
+@pytest.mark.slow
 def test_the_corrected_sign_reaches_the_pooled_optimum_and_the_printed_one_diverges():
     r = ran(False)
     assert np.abs(r.trace.points[0] - pooled(r.layout)).max() < 1e-8

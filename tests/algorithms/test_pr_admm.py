@@ -32,6 +32,7 @@ def trace() -> Trace:
     return simulate(find("pr-admm"), LAYOUT, runs, rounds=ROUNDS, every=ROUNDS, record=True)
 
 
+@pytest.mark.slow
 def test_noiseless_limit_is_the_pooled_optimum(trace: Trace) -> None:
     np.testing.assert_allclose(trace.points[0], np.tile(pooled(LAYOUT), (5, 1)), atol=1e-6)
 

@@ -23,6 +23,7 @@ def double():
         yield
 
 
+@pytest.mark.slow
 def test_fine_grid_and_all_records_are_dgd():
     layout = network(rounds=15)
     cfg = Config(step=0.8, averaging=1.0, batch=40, scheme="fixed", bits=32, range=4.0)

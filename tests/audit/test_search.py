@@ -56,6 +56,7 @@ def judge(slug: str, found: Searched | None = None) -> None:
         assert found.ratio >= 0.9
 
 
+@pytest.mark.slow
 def test_search_finds_what_was_crafted(descent: tuple[Setting, Searched]) -> None:
     judge("gauss-avg-gd", descent[1])
 

@@ -368,6 +368,7 @@ def test_a_party_of_secret_sums_is_looked_at_alike(tmp_path: Path, capsys: pytes
     assert "cannot listen at" in shown
 
 
+@pytest.mark.slow
 def test_the_space_for_secret_sums_is_not_underrated(tmp_path: Path) -> None:
     """Against the largest that a real ledger was, over two batches of secrets."""
     setting = SharedSetting(shared_plan(3, rounds=30), tmp_path / "t")

@@ -101,6 +101,7 @@ def test_noise_of_the_mean_has_the_size_that_the_ledger_says():
 # ---- right without noise ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_with_a_huge_budget_the_classifier_is_the_pooled_optimum():
     x, y, sites = people()
     model = PrivateConsensusClassifier(
@@ -359,6 +360,7 @@ def test_pipeline():
     assert model.score(x, y) > 0.8
 
 
+@pytest.mark.slow
 def test_grid_search_is_told_what_it_costs():
     x, y, sites = people()
     grid = GridSearchCV(PrivateConsensusClassifier(**TWO), {"ridge": [1e-3, 1e-2]}, cv=2)

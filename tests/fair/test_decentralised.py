@@ -172,6 +172,7 @@ def test_noise_from_the_operating_system():
     assert not np.array_equal(one, two)
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_adult_meets_its_targets_and_five_holders_lose_nothing():
     """ε = 1: accuracy ≥ 0.80 with risk difference ≤ 0.05; ε = 0.1: accuracy ≥ 0.78; secret sums within 0.01."""

@@ -105,6 +105,7 @@ def test_a_study_runs_and_every_cell_says_what_it_cost(plan):
     assert by["holders", "adfc", 100.0]["claim"] in ("secret-sum (one process)", "local noise")
 
 
+@pytest.mark.slow
 def test_the_command_writes_tables_and_pictures(plan, tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["fair", str(plan), "--seeds", "2", "--out", str(out)]) == 0

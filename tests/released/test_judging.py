@@ -185,6 +185,7 @@ def test_the_events_are_those_of_the_claim() -> None:
     assert account(events_of(priced), 1e-5).epsilon == pytest.approx(priced.claims[0].account.epsilon, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_auc_of_a_release_of_bins_is_that_of_its_log_odds(tmp_path: Path) -> None:
     """Cut to −1 and 1, as the scores of least squares are, log-odds have another AUC: .926 for .956 on these."""
     rng = np.random.default_rng(0)

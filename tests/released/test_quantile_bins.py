@@ -74,6 +74,7 @@ def estimator(**more: Any) -> PrivateAdditiveClassifier:
     return PrivateAdditiveClassifier(**(known | more))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::coterie.estimators.RepeatedFitWarning")
 def test_an_estimator_pays_for_quantiles_and_training_together() -> None:
     X, y = labelled()

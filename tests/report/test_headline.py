@@ -115,6 +115,7 @@ def test_prices_before_a_run(plan: Path, local: float, capsys: pytest.CaptureFix
     assert f"local, everybody else colludes ε = {local:.3f}" in out
 
 
+@pytest.mark.slow
 def test_a_comparison_never_puts_two_adversaries_under_one_name(plan: Path, local: float) -> None:
     """Nor in one table: plans that pay for different ones are refused."""
     weaker = read_plan(plan)

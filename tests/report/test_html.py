@@ -99,6 +99,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where / "out"
 
 
+@pytest.mark.slow
 def test_a_result_has_the_keys_that_its_types_say(folder: Path) -> None:
     result, _ = content(folder)
     every = {RunResult: [result], PrivacyBlock: [result["privacy"]], AlgorithmBlock: [result["algorithm"]]}

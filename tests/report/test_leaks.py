@@ -139,6 +139,7 @@ def test_prices_and_explanations_say_it_without_data(tmp_path: Path, capsys: pyt
         assert ("no privacy can be claimed" in capsys.readouterr().out) == (not stated)
 
 
+@pytest.mark.slow
 def test_a_comparison_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan, out = write_plan(tmp_path, stated=False), tmp_path / "c"
     assert main(["compare", str(plan), "--epsilons", "1", "--seeds", "1", "--out", str(out)]) == 0

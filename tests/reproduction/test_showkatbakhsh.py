@@ -117,6 +117,7 @@ def test_simulated_error_is_the_closed_form(few_steps: dict[bool, dict[str, np.n
         assert deviation(found["mean"][0], 0.8 * expected) > 4  # a schedule 20 % off is noticed
 
 
+@pytest.mark.slow
 def test_costs_and_versions(few_steps: dict[bool, dict[str, np.ndarray]]) -> None:
     printed, corrected = few_steps[True], few_steps[False]
     assert corrected["epsilon"] == pytest.approx([4.0, 1.0], rel=1e-6)

@@ -37,6 +37,7 @@ def test_units_do_not_change_how_many_records_are_needed(theorem: int) -> None:
 SLOW = [pytest.param(k, marks=pytest.mark.slow) for k in (4, 5, 6)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theorem", [3, *SLOW])
 def test_the_proved_excess_holds(theorem: int) -> None:
     from reproduction.theorems.measured import population_excess
@@ -151,6 +152,7 @@ def test_a_coarse_grid_breaks_theorem_16() -> None:
         assert bound < happens < right
 
 
+@pytest.mark.slow
 def test_the_product_does_what_is_predicted() -> None:
     """Q-DPSGD-1 with rounding, and with noise: its errors are the closed form's."""
     from reproduction.theorems.measured import quantized

@@ -22,7 +22,7 @@ from reproduction import realised, xiao
 from reproduction.base import all_figures
 from reproduction.runner import reproduce
 from reproduction.study import Study
-from tests.support import mostly_slow, network
+from tests.support import network
 
 
 def mean_loss(rate: float, width: float, shift: float) -> float:
@@ -97,12 +97,14 @@ def points(layout: object, rounds: int = 150, **settings: float) -> np.ndarray:
     return simulate(runs.EXACT, layout, [Run(0, cfg, 0.0)], rounds=rounds, every=rounds).points[0]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("random", mostly_slow([0.0, 1.0], 1.0))
+@pytest.mark.slow
+@pytest.mark.parametrize("random", [0.0, 1.0])
 def test_exact_admm_reaches_the_optimum_whatever_its_weights(layout: object, random: float) -> None:
     found = points(layout, random=random)
     assert np.abs(found - pooled(layout)).max() < 1e-6  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_exact_admm_with_the_printed_sign_does_not(layout: object, monkeypatch: pytest.MonkeyPatch) -> None:
     right = runs.EXACT.absorb
 

@@ -221,6 +221,7 @@ def test_a_split_that_diverged_is_left_out_and_told(told: tuple, monkeypatch: py
     assert warnings == ["split 2 of 3 diverged and is left out of what joining is worth"]
 
 
+@pytest.mark.slow
 def test_a_blend_that_is_the_private_model_has_its_probabilities(told: tuple) -> None:
     """Corrected for the clip, as the private model's are: the same model cannot have two log-losses."""
     experiment, _, _ = told
@@ -233,6 +234,7 @@ def test_a_blend_that_is_the_private_model_has_its_probabilities(told: tuple) ->
     assert any(same)
 
 
+@pytest.mark.slow
 def test_a_site_that_took_no_part_is_judged_and_has_no_say() -> None:
     plan = validate({**PLAN, "partition": {"outsiders": ["valley"]}})
     experiment = prepare(plan)
