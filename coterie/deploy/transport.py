@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -79,8 +80,11 @@ class Transport(Protocol):
     async def push(self, round: int, frame: bytes) -> None:
         """Hand the own frame of a round, durable already, to every neighbour; returns once queued."""
 
-    async def pull(self, since: int, now: int | None = None) -> Incoming:
+    async def pull(self, since: int, now: int | None = None, until: float = math.inf) -> Incoming:
         """The next frame of a round ≥ since from any neighbour; each (sender, round) comes at most once.
+
+        One that is here is handed over in any case; waiting for one ends with a TimeoutError at `until`, by the
+        monotonic clock.
 
         `now` is the round that the agent is in (default: since): frames are taken in up to `AHEAD` rounds beyond it.
         An agent that can use late messages asks pull(0, now=t), so that none is passed over.
