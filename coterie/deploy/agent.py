@@ -264,7 +264,7 @@ class Agent:
         with contextlib.suppress(TimeoutError):
             while missing := self._missing(t):
                 self.status.waiting = tuple(missing)
-                incoming = await self.transport.pull(oldest, now=t, until=until)
+                incoming = await self.transport.pull(oldest, now=t, until=until, enough=len(missing))
                 self.waiting[incoming.sender][incoming.round] = incoming
                 self.pace.moved()
 

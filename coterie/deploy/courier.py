@@ -95,7 +95,7 @@ class Courier(Calls[Correspondent]):
             peer.wake.set()
         await asyncio.sleep(0)  # they write now: neighbours wait for this, and what the agent does next may take long
 
-    async def pull(self, since: int, now: int | None = None, until: float = math.inf) -> Incoming:
+    async def pull(self, since: int, now: int | None = None, until: float = math.inf, enough: int = 1) -> Incoming:
         """The next frame of a round ≥ since from any neighbour, in order of rounds for each; safe to cancel."""
         now = since if now is None else now
         self._since = since
@@ -105,7 +105,7 @@ class Courier(Calls[Correspondent]):
         while True:
             self._check()
             if (incoming := self._inbox.take()) is None:
-                await self._inbox.wait(until)
+                await self._inbox.wait(until, enough)
                 continue
             peer = self.peers[incoming.sender]
             peer.waiting -= 1

@@ -1,7 +1,8 @@
 """Frames that have come and wait for their agent, which waits for them until a time of its choice.
 
 A round has one wait for each neighbour, so waiting must be cheap: what is here is taken without a wait, and the timer
-that ends a wait stays set from one wait to the next. It is early then: it looks what it is for, and is set again.
+that ends a wait stays set from one wait to the next. It is early then: it looks what it is for, and is set again. Who
+needs several frames is woken once, when as many are here or the time is over.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Inbox:
     def __init__(self) -> None:
         self._frames: deque[Incoming] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        self._until = math.inf  # when the wait under way ends, by the monotonic clock
+        self._until, self._enough = math.inf, 1  # when the wait under way ends, by time or by frames
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -31,7 +32,8 @@ class Inbox:
     def put(self, incoming: Incoming) -> None:
         """Let a frame wait."""
         self._frames.append(incoming)
-        self.stir()
+        if len(self._frames) >= self._enough:
+            self.stir()
 
     def stir(self) -> None:
         """Whoever waits looks again."""
@@ -42,12 +44,12 @@ class Inbox:
         """The next frame, if one is here."""
         return self._frames.popleft() if self._frames else None
 
-    async def wait(self, until: float) -> None:
-        """Wait until it is worth to look again; TimeoutError from `until` on, by the monotonic clock."""
+    async def wait(self, until: float, enough: int = 1) -> None:
+        """Wait for so many frames, or for whatever stirs; TimeoutError from `until` on, by the monotonic clock."""
         if until <= time.monotonic():
             raise TimeoutError
         loop = asyncio.get_running_loop()
-        self._waiter, self._until = loop.create_future(), until
+        self._waiter, self._until, self._enough = loop.create_future(), until, enough
         self._set_timer(loop)
         try:
             await self._waiter
