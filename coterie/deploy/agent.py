@@ -214,11 +214,11 @@ class Agent:
         kind = MESSAGE if sent else SILENT
         frame, hashed = seal_hashed(self.keys.frame_key, self.agreement.plan_hash, self.party.node, t, payload, kind)
         self.ledger.release(t, self.charges[t], frame, self.party.pack(carry), self.held, None, hashed)
-        self._keep()
         if self.deploy.tick:  # sends leave at fixed times, whatever the computation took
             self._tick = max(self._tick + self.deploy.tick, time.monotonic())
             await asyncio.sleep(self._tick - time.monotonic())
         await self.transport.push(t, frame)
+        self._keep()
         self._sent(t)
         return carry
 
@@ -245,8 +245,9 @@ class Agent:
                 raise self._gave_up(missing, t)
         self.status.waiting = ()
         for slot, name in enumerate(self.neighbours):
-            for r in sorted(r for r in self.waiting[name] if r <= t):
-                incoming = self.waiting[name].pop(r)
+            came = self.waiting[name]
+            for r in sorted(r for r in came if r <= t):
+                incoming = came.pop(r)
                 self.held[name] = incoming.frame.receipt
                 if not incoming.frame.silent:
                     carry = self.party.heard(carry, slot, incoming.round, incoming.frame.stored)
@@ -259,13 +260,13 @@ class Agent:
     async def _hear(self, t: int, seconds: float) -> None:
         """Take in what the neighbours say, until all have spoken in round t or the time is over."""
         oldest = 0 if self.reuse else t  # a late message is better than none
+        until = time.monotonic() + seconds
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):  # one for all of them: a task for each frame costs more than the frame
-                while missing := self._missing(t):
-                    self.status.waiting = tuple(missing)
-                    incoming = await self.transport.pull(oldest, now=t)
-                    self.waiting[incoming.sender][incoming.round] = incoming
-                    self.pace.moved()
+            while missing := self._missing(t):
+                self.status.waiting = tuple(missing)
+                incoming = await self.transport.pull(oldest, now=t, until=until, enough=len(missing))
+                self.waiting[incoming.sender][incoming.round] = incoming
+                self.pace.moved()
 
     async def _patiently(self, call: Coroutine[object, object, T], name: str) -> T:
         try:

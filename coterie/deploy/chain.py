@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 
 __all__ = ["canonical", "link", "sha256"]
 
+_KINDS: dict[type, bytes] = {bytes: b"b", str: b"s", int: b"i"}
+_KIND_AND_LENGTH = struct.Struct(">cQ").pack
 _JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
@@ -19,10 +22,10 @@ def link(*fields: bytes | str | int) -> bytes:
     """SHA-256 over the fields, each with its type and length."""
     encoded = bytearray()
     for field in fields:
-        kind, data = (
-            (b"b", field) if isinstance(field, bytes) else (type(field).__name__[:1].encode(), str(field).encode())
-        )
-        encoded += kind + len(data).to_bytes(8, "big") + data
+        data = field if isinstance(field, bytes) else str(field).encode()
+        kind = _KINDS.get(type(field)) or type(field).__name__[:1].encode()  # a damaged file may hold anything
+        encoded += _KIND_AND_LENGTH(kind, len(data))
+        encoded += data
     return hashlib.sha256(encoded).digest()
 
 

@@ -21,6 +21,7 @@ evidence, wherever two of its ears are neighbours too.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
 
@@ -28,6 +29,7 @@ from coterie.deploy import hello
 from coterie.deploy.agreement import Agreement
 from coterie.deploy.calls import Calls, log
 from coterie.deploy.frames import MAGIC, SIGNATURE_BYTES, BadFrame, Misdeed, Receipt, Wire, open_frame
+from coterie.deploy.inbox import Inbox
 from coterie.deploy.keys import PartyKeys
 from coterie.deploy.peers import Correspondent, Rumours
 from coterie.deploy.transport import AHEAD, Incoming, Link, NeighbourKnowsMore, Outbox, Timing
@@ -78,7 +80,7 @@ class Courier(Calls[Correspondent]):
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._pushed = -1
         self._since, self._now, self._moved = 0, 0, asyncio.Event()
-        self._inbox: asyncio.Queue[Incoming | None] = asyncio.Queue()
+        self._inbox = Inbox()
 
     # ---- the agent's side ----
 
@@ -91,8 +93,9 @@ class Courier(Calls[Correspondent]):
         self._pushed = max(self._pushed, round)
         for peer in self.peers.values():
             peer.wake.set()
+        await asyncio.sleep(0)  # they write now: neighbours wait for this, and what the agent does next may take long
 
-    async def pull(self, since: int, now: int | None = None) -> Incoming:
+    async def pull(self, since: int, now: int | None = None, until: float = math.inf, enough: int = 1) -> Incoming:
         """The next frame of a round ≥ since from any neighbour, in order of rounds for each; safe to cancel."""
         now = since if now is None else now
         self._since = since
@@ -101,8 +104,8 @@ class Courier(Calls[Correspondent]):
             self._move()
         while True:
             self._check()
-            incoming = await self._inbox.get()
-            if incoming is None:
+            if (incoming := self._inbox.take()) is None:
+                await self._inbox.wait(until, enough)
                 continue
             peer = self.peers[incoming.sender]
             peer.waiting -= 1
@@ -129,7 +132,7 @@ class Courier(Calls[Correspondent]):
         """Say that a neighbour's frames up to this round are stored durably here; it hears so within moments."""
         known, peer = self.held[neighbour], self.peers[neighbour]
         if known.kept < round <= known.round:
-            self.held[neighbour] = known._replace(kept=round)
+            self.held[neighbour] = Receipt(known.round, known.digest, known.signature, round)
             if round == self.wire.rounds - 1:  # it waits for this before it leaves
                 peer.due = True
                 peer.wake.set()
@@ -185,7 +188,7 @@ class Courier(Calls[Correspondent]):
     def _fail(self, reason: str) -> None:
         log.error("%s: %s: it was restored, copied or runs twice; nothing is sent any more", self.me, reason)
         self._failure = self._failure or NeighbourKnowsMore(reason)
-        self._inbox.put_nowait(None)
+        self._inbox.stir()
         for peer in self.peers.values():
             peer.cut()
             peer.news.set()
@@ -257,10 +260,10 @@ class Courier(Calls[Correspondent]):
                 raise Misdeed(reason)
             return False
         self.held[peer.name] = Receipt(frame.round, frame.digest, frame.signature, known.kept)
-        peer.digests[frame.round] = frame.receipt
+        peer.digests[frame.round] = receipt = frame.receipt
         peer.digests.pop(frame.round - HISTORY, None)
-        self._rumours.arrived(peer, frame.receipt)
+        self._rumours.arrived(peer, receipt)
         if frame.round >= self._since:
             peer.waiting += 1
-            self._inbox.put_nowait(Incoming(peer.name, frame.round, frame, data))
+            self._inbox.put(Incoming(peer.name, frame.round, frame, data))
         return True

@@ -15,8 +15,9 @@ from coterie.algorithms._sampling import PIECES, Pace
 from coterie.deploy.data import Records, read_records, write_records
 from coterie.deploy.frames import HEADER_BYTES, SIGNATURE_BYTES, Wire
 from coterie.deploy.noise import Source
+from coterie.deploy.program import given
 from coterie.deploy.terms import Terms
-from coterie.deploy.work import Carry, Said, Turns, given, wire_of
+from coterie.deploy.work import Carry, Said, Turns, wire_of
 from coterie.errors import InputError
 
 __all__ = ["Carry", "Party", "Records", "Terms", "read_records", "wire_of", "write_records"]
@@ -102,7 +103,7 @@ class Party:
         """The carry after a neighbour's message has arrived."""
         heard, when = list(carry.heard), np.array(carry.when)
         heard[slot], when[slot] = numbers.astype(carry.heard[slot].dtype, copy=False), round
-        return carry._replace(heard=tuple(heard), when=when)
+        return Carry(carry.kept, tuple(heard), when, carry.said)
 
     def pack(self, carry: Carry) -> list[memoryview]:
         """The carry as bytes of a fixed length, in parts that are not copied; what was said is in the frame."""

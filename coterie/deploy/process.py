@@ -37,6 +37,7 @@ from coterie.deploy.ledger import DurableLedger, LedgerFailure, RolledBack
 from coterie.deploy.noise import Source, SystemSource
 from coterie.deploy.pairs import PairSecrets, shares
 from coterie.deploy.party import Party, Records, Terms, read_records
+from coterie.deploy.program import without_threads
 from coterie.deploy.sealing import VOLATILE, filesystem
 from coterie.deploy.shared import SharedParty, join
 from coterie.deploy.succession import carry_over, check_amended
@@ -74,6 +75,7 @@ def open_party(
     With an `account` the agreement's whole charge is drawn from it, once, before anything can be released.
     """
     programs.keep_nothing()  # nor is one taken from a cache: such a program cannot be sent on to another process
+    without_threads()
     own = load_party(keys)
     if me not in (None, own.name):
         raise InputError(f"the keys in {keys} belong to {own.name}, not to {me}")

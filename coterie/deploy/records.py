@@ -12,6 +12,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,9 +75,12 @@ def payable(events: Iterable[Event]) -> list[Event]:
     return [event for event in events if not isinstance(event, Free)]
 
 
+_name = cache(canonical)
+
+
 def held_json(held: Mapping[str, Receipt]) -> str:
     """Receipts by neighbour as canonical JSON."""
-    return canonical({name: receipt.pack().hex() for name, receipt in held.items()})
+    return "{" + ",".join(f'{_name(name)}:"{held[name].pack().hex()}"' for name in sorted(held)) + "}"
 
 
 class Rows(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from bisect import bisect_left
 from collections import Counter, deque
 
 __all__ = ["BUCKETS", "Refusals", "RoundTimes"]
@@ -42,7 +43,7 @@ class RoundTimes:
         """A round's message is sent; the seconds since the one before it, or since `begin`."""
         now = time.monotonic()
         took, self._lap, self._moved = now - self._lap, now, now
-        self.counts[sum(took > edge for edge in BUCKETS)] += 1
+        self.counts[bisect_left(BUCKETS, took)] += 1
         self.total += took
         self.recent.append(took)
         return took

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -79,8 +80,11 @@ class Transport(Protocol):
     async def push(self, round: int, frame: bytes) -> None:
         """Hand the own frame of a round, durable already, to every neighbour; returns once queued."""
 
-    async def pull(self, since: int, now: int | None = None) -> Incoming:
+    async def pull(self, since: int, now: int | None = None, until: float = math.inf, enough: int = 1) -> Incoming:
         """The next frame of a round ≥ since from any neighbour; each (sender, round) comes at most once.
+
+        One that is here is handed over in any case. If none is, this waits for `enough` of them; at `until`, by the
+        monotonic clock, what is here will do, and a TimeoutError says that nothing is.
 
         `now` is the round that the agent is in (default: since): frames are taken in up to `AHEAD` rounds beyond it.
         An agent that can use late messages asks pull(0, now=t), so that none is passed over.

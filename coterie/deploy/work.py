@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import serialize_executable
 from jax.tree_util import PyTreeDef
 from jaxtyping import Array, Float, Int, PyTree
 
@@ -24,10 +23,10 @@ from coterie.algorithms._sampling import PIECES, Pace
 from coterie.algorithms.base import Algorithm, Config, Law, Place
 from coterie.algorithms.inbox import Inbox, Maybe
 from coterie.algorithms.laws import Grid
-from coterie.deploy.apart import give_back
 from coterie.deploy.data import Outline
 from coterie.deploy.frames import Wire
 from coterie.deploy.noise import UNITS, Steps
+from coterie.deploy.program import Program
 from coterie.deploy.sharing import Sharing
 from coterie.deploy.terms import Terms
 from coterie.drivers import agent
@@ -37,7 +36,7 @@ from coterie.exchange.fixed_point import to_steps
 from coterie.privacy.events import Event
 from coterie.problems import HeldShard
 
-__all__ = ["Carry", "SharedWork", "Turns", "Work", "given", "wire_of"]
+__all__ = ["Carry", "SharedWork", "Turns", "Work", "wire_of"]
 
 
 class Carry(NamedTuple):
@@ -50,7 +49,7 @@ class Carry(NamedTuple):
 
     def spoken(self, kept: tuple[Array, ...], numbers: Array | np.ndarray) -> Carry:
         """The carry after a turn that said these integers."""
-        return self._replace(kept=kept, said=numbers if self.said.size else self.said)
+        return Carry(kept, self.heard, self.when, numbers if self.said.size else self.said)
 
 
 Said = tuple[tuple[Array, ...], Array, Array]  # what is kept, what leaves, and whether to send it
@@ -290,46 +289,6 @@ def _programs(work: Work) -> tuple[Callable[..., Carry], Callable[..., Said], Ca
     return jax.jit(work.begin), jax.jit(work.turn), jax.jit(work.answer)
 
 
-class _Program:
-    """A program of a node, compiled once; may be sent to another process of this machine."""
-
-    _sent: tuple
-
-    def __init__(self, function: partial[PyTree], *example: object):
-        self._numbers = jax.tree.leaves(function.args)
-        leaves, shape = jax.tree.flatten((*function.args, *example))
-
-        def run(*given: PyTree) -> PyTree:
-            return function.func(*jax.tree.unflatten(shape, given))
-
-        vars(self)["_run"] = jax.jit(run).lower(*leaves).compile()  # compiled here: nothing has to be loaded
-
-    def __call__(self, *arguments: PyTree) -> PyTree:
-        return self._run(*self._numbers, *jax.tree.leaves(arguments))
-
-    def given(self, *first: PyTree) -> Callable[..., PyTree]:
-        """The same with its first arguments fixed: they are taken apart and brought to the device once."""
-        run = self._run  # loads it
-        fixed = [*self._numbers, *jax.device_put(jax.tree.leaves(first))]
-        return lambda *rest: run(*fixed, *jax.tree.leaves(rest))
-
-    @cached_property
-    def _run(self) -> PyTree:
-        self._numbers = jax.device_put(self._numbers)
-        loaded = serialize_executable.deserialize_and_load(*self._sent)
-        give_back()
-        return loaded
-
-    def __getstate__(self) -> dict[str, object]:
-        # not loaded before it is run: JAX starts then
-        return {"_sent": serialize_executable.serialize(self._run), "_numbers": list(map(np.asarray, self._numbers))}
-
-
-def given(program: partial[PyTree] | _Program, *first: PyTree) -> Callable[..., PyTree]:
-    """A program of a node with its first arguments fixed."""
-    return program.given(*first) if isinstance(program, _Program) else partial(program, *first)
-
-
 @dataclass(frozen=True)
 class Turns:
     """All that a node needs to take part, except its records and its keys.
@@ -362,8 +321,8 @@ class Turns:
     late: str
     outline: Outline
     first: Carry
-    turn: partial[Said] | _Program
-    answer: partial[Array] | _Program
+    turn: partial[Said] | Program
+    answer: partial[Array] | Program
     sharing: Sharing | None = None
     work: float | None = None
     alone: list[Event] | None = None
@@ -399,8 +358,8 @@ class Turns:
         assert isinstance(self.answer, partial)
         with jax.enable_x64(True):
             bare = self.sharing is not None and self.sharing.central
-            turn = _Program(self.turn, self.outline.blank(), np.array(0), self.first, _example(self.laws, bare))
-            return replace(self, turn=turn, answer=_Program(self.answer, self.first))
+            turn = Program(self.turn, self.outline.blank(), np.array(0), self.first, _example(self.laws, bare))
+            return replace(self, turn=turn, answer=Program(self.answer, self.first))
 
 
 def _example(laws: Mapping[str, Law], bare: bool) -> dict[str, PyTree]:

@@ -205,7 +205,8 @@ class Allowance:
                 for part, at in places:
                     if taken[part][at] >= times:
                         taken[part][at] -= times
-                        spent += times * self._prices[part][at]
+                        price = self._prices[part][at]
+                        spent += price if times == 1 else times * price  # exact products are slow, and most are by 1
                         break
                 else:
                     raise BudgetExceeded(f"{type(event).__name__} ({values}) is not in the plan, or is used up")

@@ -372,7 +372,7 @@ async def flood(call: Any, eve: Node, victim: Node) -> None:
     pouring = asyncio.create_task(pour())
     await asyncio.sleep(0.3)
     assert victim.transport.held["ada"].round == AHEAD
-    assert victim.transport._inbox.qsize() <= 2 * (AHEAD + 1)
+    assert len(victim.transport._inbox) <= 2 * (AHEAD + 1)
     pouring.cancel()
     await asyncio.gather(pouring, return_exceptions=True)
 
@@ -423,8 +423,8 @@ async def beside(group: Consortium, attack: Callable[[Node, Node], Awaitable[Non
         assert ben.transport.alive["cleo"]
         assert not ben.transport.refused["cleo"]
         await cleo.hear(1)  # and ben's own frame went out
-        while ben.transport._inbox.qsize():
-            incoming = ben.transport._inbox.get_nowait()
+        while len(ben.transport._inbox):
+            incoming = ben.transport._inbox.take()
             assert incoming is not None
             ben.got.append((incoming.sender, incoming.round))
     return ben
@@ -528,7 +528,7 @@ def test_f2_twin_without_order(group: Consortium, monkeypatch: pytest.MonkeyPatc
         frame = courier_module.open_frame(
             data, self.agreement.frame_keys, self.agreement.plan_hash, self.wire, peer.node
         )
-        self._inbox.put_nowait(Incoming(peer.name, frame.round, frame, data))
+        self._inbox.put(Incoming(peer.name, frame.round, frame, data))
         return True
 
     monkeypatch.setattr(Courier, "_admit", careless)

@@ -101,7 +101,7 @@ class Deaf(Agent):
 
     async def _collect(self, t: int, carry: Any) -> Any:
         real = self.transport.pull
-        self.transport.pull = lambda since, now=None: real(t, now)  # type: ignore[method-assign, assignment]
+        self.transport.pull = lambda since, now=None, **more: real(t, now, **more)  # type: ignore[method-assign, assignment]
         try:
             return await super()._collect(t, carry)
         finally:

@@ -112,4 +112,5 @@ def test_power_cuts_find_commits_that_are_not_synced(tmp_path: Path) -> None:
 def test_power_cuts_find_states_that_are_not_synced(tmp_path: Path) -> None:
     report = experiment("cuts", tmp_path, "unsynced", "20")
     assert report["refused"] >= 3
-    assert all("the state is not the one" in what for what in report["violations"])
+    found = ("the state is not the one", "-frames ends before byte")  # the twin syncs neither of the files
+    assert all(any(reason in what for reason in found) for what in report["violations"])
