@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +16,10 @@ from typing import TypeVar
 
 import numpy as np
 
-__all__ = ["aligned", "gather", "in_turns", "larger", "over", "shuffled", "some_not_finite"]
+__all__ = [
+    "aligned", "as_doubles", "each", "gather", "in_turns", "joined", "larger", "over", "shuffled", "some_not_finite",
+    "where",
+]  # fmt: skip
 
 T = TypeVar("T")
 BLOCK = 1 << 19  # numbers of one block: a core's cache holds them
@@ -58,6 +62,24 @@ def over(rows: int, width: int, work: Callable[[slice], T]) -> list[T]:
         return list(pool.map(work, (slice(low, min(low + step, rows)) for low in range(0, rows, step))))
 
 
+_ROOMS = threading.local()
+
+
+def as_doubles(values: np.ndarray) -> np.ndarray:
+    """A block's numbers as float64, to be read before this thread asks again: new memory costs more than a sum of it.
+
+    >>> as_doubles(np.float32([1, 2]))
+    array([1., 2.])
+    """
+    if values.dtype == np.float64:
+        return values
+    if getattr(_ROOMS, "room", np.empty(0)).size < values.size:
+        _ROOMS.room = np.empty(values.size)
+    room = _ROOMS.room[: values.size].reshape(values.shape)
+    room[...] = values
+    return room
+
+
 def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An array for a device to take over: one that does not begin at a multiple of 64 bytes it copies first."""
     size = int(np.prod(shape, dtype=int)) * dtype.itemsize
@@ -66,18 +88,23 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return room[begin : begin + size].view(dtype).reshape(shape)
 
 
+def _need_rows(rows: np.ndarray, count: int) -> None:
+    if rows.min() < 0 or rows.max() >= count:
+        raise IndexError(f"rows must lie in 0 … {count - 1}, got {rows.min()} to {rows.max()}")
+
+
 def gather(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """values[rows], of rows that exist."""
     if rows.dtype == bool or not rows.size:
         return values[rows]
     flat = rows.reshape(-1)
-    if flat.min() < 0 or flat.max() >= len(values):
-        raise IndexError(f"rows must lie in 0 … {len(values) - 1}, got {flat.min()} to {flat.max()}")
     if values.dtype.hasobject or flat.dtype.kind not in "iu" or rows.size * _width(values) < MANY:
+        _need_rows(flat, len(values))
         return values[rows]
     out = aligned((len(flat), *values.shape[1:]), values.dtype)
 
     def copy(own: slice) -> None:
+        _need_rows(flat[own], len(values))
         np.take(values, flat[own], axis=0, out=out[own], mode="clip")  # any other mode takes a second copy
 
     over(len(flat), _width(values), copy)
@@ -110,6 +137,41 @@ def shuffled(size: int, rng: np.random.Generator) -> np.ndarray:
 
     over(256, BLOCK, shuffle)
     return order
+
+
+def each(work: Callable[[np.ndarray], np.ndarray], values: np.ndarray) -> np.ndarray:
+    """work(values), of what works on every number by itself, in blocks.
+
+    >>> each(np.negative, np.arange(3))
+    array([ 0, -1, -2])
+    """
+    if values.size < MANY:
+        return work(values)
+    return joined(over(len(values), _width(values), lambda own: work(values[own])))
+
+
+def where(true: Callable[[slice], np.ndarray], size: int) -> np.ndarray:
+    """np.flatnonzero of `size` truths, which are made and looked at in blocks.
+
+    >>> where(lambda own: np.arange(own.start, own.stop) % 2 == 1, 6)
+    array([1, 3, 5])
+    """
+    return joined(over(size, 1, lambda own: np.flatnonzero(true(own)) + own.start))
+
+
+def joined(blocks: list[np.ndarray]) -> np.ndarray:
+    """What `over` gave of all blocks as one array."""
+    if len(blocks) == 1:
+        return blocks[0]
+    ends = np.cumsum([len(block) for block in blocks])
+    out = np.empty((ends[-1], *blocks[0].shape[1:]), np.result_type(*blocks))
+
+    def copy(which: slice) -> None:
+        for k in range(which.start, which.stop):
+            out[ends[k] - len(blocks[k]) : ends[k]] = blocks[k]
+
+    over(len(blocks), BLOCK, copy)
+    return out
 
 
 def some_not_finite(values: np.ndarray) -> bool:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from coterie.passes import over
+from coterie.passes import as_doubles, over
 
 __all__ = [
     "ROUNDING",
@@ -85,7 +85,7 @@ def lengths(rows: np.ndarray) -> np.ndarray:
     norms = np.empty(len(flat))
 
     def of(own: slice) -> None:
-        held = flat[own].astype(float, copy=False)  # whole numbers may overflow, and sums of many halves be short
+        held = as_doubles(flat[own])  # whole numbers may overflow, and sums of many halves be short
         np.sqrt(np.einsum("ri,ri->r", held, held), out=norms[own])
 
     over(*flat.shape, of)

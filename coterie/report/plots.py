@@ -144,9 +144,7 @@ def _looks(labels: list[str]) -> dict[str, _Look]:
 def _interval(score: MetricValue) -> float:
     """Half of the 95 % interval of a mean over seeds; 0 for a single one."""
     seeds = np.asarray(score["per_seed"], float)
-    return (
-        float(stdtrit(len(seeds) - 1, 0.975) * seeds.std(ddof=1) / np.sqrt(len(seeds))) if len(seeds) > 1 else 0.0
-    )
+    return float(stdtrit(len(seeds) - 1, 0.975) * seeds.std(ddof=1) / np.sqrt(len(seeds))) if len(seeds) > 1 else 0.0
 
 
 def _budgets(axis: Axes, epsilons: list[float]) -> None:
