@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,8 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 __all__ = [
-    "aligned", "as_doubles", "each", "gather", "in_turns", "joined", "larger", "over", "shuffled", "some_not_finite",
-    "where",
+    "aligned", "each", "gather", "in_turns", "joined", "larger", "over", "shuffled", "some_not_finite", "where",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -62,24 +60,6 @@ def over(rows: int, width: int, work: Callable[[slice], T]) -> list[T]:
         return list(pool.map(work, (slice(low, min(low + step, rows)) for low in range(0, rows, step))))
 
 
-_ROOMS = threading.local()
-
-
-def as_doubles(values: np.ndarray) -> np.ndarray:
-    """A block's numbers as float64, to be read before this thread asks again: new memory costs more than a sum of it.
-
-    >>> as_doubles(np.float32([1, 2]))
-    array([1., 2.])
-    """
-    if values.dtype == np.float64:
-        return values
-    if getattr(_ROOMS, "room", np.empty(0)).size < values.size:
-        _ROOMS.room = np.empty(values.size)
-    room = _ROOMS.room[: values.size].reshape(values.shape)
-    room[...] = values
-    return room
-
-
 def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An array for a device to take over: one that does not begin at a multiple of 64 bytes it copies first."""
     size = int(np.prod(shape, dtype=int)) * dtype.itemsize
@@ -88,24 +68,24 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return room[begin : begin + size].view(dtype).reshape(shape)
 
 
-def _need_rows(rows: np.ndarray, count: int) -> None:
-    if rows.min() < 0 or rows.max() >= count:
-        raise IndexError(f"rows must lie in 0 … {count - 1}, got {rows.min()} to {rows.max()}")
-
-
 def gather(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """values[rows], of rows that exist."""
     if rows.dtype == bool or not rows.size:
         return values[rows]
     flat = rows.reshape(-1)
+
+    def look(own: slice) -> np.ndarray:
+        if flat[own].min() < 0 or flat[own].max() >= len(values):
+            raise IndexError(f"rows must lie in 0 … {len(values) - 1}, got {flat.min()} to {flat.max()}")
+        return flat[own]
+
     if values.dtype.hasobject or flat.dtype.kind not in "iu" or rows.size * _width(values) < MANY:
-        _need_rows(flat, len(values))
+        look(slice(None))
         return values[rows]
     out = aligned((len(flat), *values.shape[1:]), values.dtype)
 
     def copy(own: slice) -> None:
-        _need_rows(flat[own], len(values))
-        np.take(values, flat[own], axis=0, out=out[own], mode="clip")  # any other mode takes a second copy
+        np.take(values, look(own), axis=0, out=out[own], mode="clip")  # any other mode takes a second copy
 
     over(len(flat), _width(values), copy)
     return out.reshape(*rows.shape, *values.shape[1:])
