@@ -138,10 +138,10 @@ class Experiment:
         return partial(simulate_steered, steering=lambda: Steering.of(*what, chosen))
 
 
-def prepare(plan: Plan, split_number: int = 0) -> Experiment:
+def prepare(plan: Plan, split_number: int = 0, *, loaded: Callable[[], object] = lambda: None) -> Experiment:
     """Load the data, split it over agents and build graph and problem.
 
-    `split_number`: each number holds out other records for testing.
+    `split_number`: each number holds out other records for testing. `loaded` is called once the data is there.
     """
     source = find_source(plan.data.source)
     with ThreadPoolExecutor(1) as aside:  # records that are made are nobody's: they are, while the plan is looked at
@@ -153,6 +153,7 @@ def prepare(plan: Plan, split_number: int = 0) -> Experiment:
         if agents := agents_of(plan):
             graph_of(plan, agents)  # a bad graph is refused before data is read
         dataset, others = made.result() if made else load_planned(plan), list[Dataset]()
+    loaded()
     if plan.partition.outsiders:
         dataset, others = dataset.leave_out(plan.partition.outsiders)
     drawn = [plan.data.seed, split_number] if split_number else plan.data.seed

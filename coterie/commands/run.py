@@ -114,11 +114,12 @@ def execute(
         make_rule("own", plan.privacy.adaptive_options)  # refused before data is read
     marks = [time.perf_counter()]
     with in_turns(), ThreadPoolExecutor(1) as aside:
-        ready = aside.submit(_load_the_rest)  # while records are made or read
+        began = aside.submit(_begin_device)
         from coterie.experiment import prepare
 
-        experiment = prepare(plan)
-        ready.result()
+        # Imports go on beside passes over records, and not beside the making of them: both would take twice as long.
+        experiment = prepare(plan, loaded=lambda: aside.submit(_load_the_rest))
+        began.result()
     from coterie.api.trained import Trained
     from coterie.pricing import price
     from coterie.worth.judge import judge
@@ -177,11 +178,15 @@ def execute(
     return done.result, written
 
 
-def _load_the_rest() -> None:
-    """What a run needs after its data: the device, and modules that take seconds to import."""
+def _begin_device() -> None:
+    """What a run needs first of JAX: an accelerator takes its memory, which lasts a second or two."""
     import jax
 
-    jax.block_until_ready(jax.device_put(0.0))  # an accelerator takes its memory then, which lasts a second or two
+    jax.block_until_ready(jax.device_put(0.0))
+
+
+def _load_the_rest() -> None:
+    """What a run needs after its data, and takes seconds to import."""
     import coterie.api.trained
     import coterie.report.plots
     import coterie.worth.splits  # noqa: F401
