@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -151,7 +152,9 @@ def _plain(told: str) -> str:
 def script() -> None:
     """Entry point of the `coterie` command."""
     one_thread()
-    sys.exit(main())
+    code = main()
+    gc.freeze()  # the process ends: to look through all that was loaded for what is garbage would take half a second
+    sys.exit(code)
 
 
 if __name__ == "__main__":

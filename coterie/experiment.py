@@ -138,10 +138,10 @@ class Experiment:
         return partial(simulate_steered, steering=lambda: Steering.of(*what, chosen))
 
 
-def prepare(plan: Plan, split_number: int = 0) -> Experiment:
+def prepare(plan: Plan, split_number: int = 0, *, loaded: Callable[[], object] = lambda: None) -> Experiment:
     """Load the data, split it over agents and build graph and problem.
 
-    `split_number`: each number holds out other records for testing.
+    `split_number`: each number holds out other records for testing. `loaded` is called once the data is there.
     """
     source = find_source(plan.data.source)
     with ThreadPoolExecutor(1) as aside:  # records that are made are nobody's: they are, while the plan is looked at
@@ -153,35 +153,39 @@ def prepare(plan: Plan, split_number: int = 0) -> Experiment:
         if agents := agents_of(plan):
             graph_of(plan, agents)  # a bad graph is refused before data is read
         dataset, others = made.result() if made else load_planned(plan), list[Dataset]()
+    loaded()
     if plan.partition.outsiders:
         dataset, others = dataset.leave_out(plan.partition.outsiders)
     drawn = [plan.data.seed, split_number] if split_number else plan.data.seed
     train, held_out = split(dataset, plan.data.test_fraction, seed=drawn)
     training = dataset.take(train)
     parts = parts_of(plan, training)
-    problem = make_problem(plan, dataset.name, dataset.features.shape[1], dataset.classes)
-    if wrong := problem.outside(dataset.features):
-        raise InputError(f"records of {dataset.name!r} {wrong}")
-    need_facts(problem, problem.columns)
-    targets = problem.encode(dataset.targets, dataset.classes)
-    names = dataset.site_names if by_site(plan.partition.kind) else _names(plan, len(parts))
-    people = people_of(plan, training)
-    network = Network.of(plan, problem, np.array(sizes_of(parts, people)), names, leaks=dataset.leaks)
-    judged = held_out if len(held_out) else train  # where there is nothing to predict, nothing is held out
-    test = Test(*problem.admit(gather(dataset.features, judged), gather(targets, judged)))
-    owned = None
-    if len(held_out):
-        owned = deal_test(training, parts, dataset.take(held_out), plan.partition.kind, seed=plan.data.seed)
-    admitted = problem.admit(training.features, gather(targets, train))
-    if problem.coupled and np.any(beyond := np.any(admitted[0] != training.features, axis=1)):
-        whose = names[next(i for i, part in enumerate(parts) if beyond[part].any())]
-        raise InputError(f"records of {whose!r} lie outside of the ranges that problem.variables states for it")
+    with ThreadPoolExecutor(1) as aside:  # whose the test records are is worked out beside the rest
+        judged = held_out if len(held_out) else train  # where there is nothing to predict, nothing is held out
+        owned = None
+        if len(held_out):
+            among = training, parts, dataset.take(held_out), plan.partition.kind
+            owned = aside.submit(deal_test, *among, seed=plan.data.seed)
+        problem = make_problem(plan, dataset.name, dataset.features.shape[1], dataset.classes)
+        if wrong := problem.outside(dataset.features):
+            raise InputError(f"records of {dataset.name!r} {wrong}")
+        need_facts(problem, problem.columns)
+        targets = problem.encode(dataset.targets, dataset.classes)
+        names = dataset.site_names if by_site(plan.partition.kind) else _names(plan, len(parts))
+        people = people_of(plan, training)
+        network = Network.of(plan, problem, np.array(sizes_of(parts, people)), names, leaks=dataset.leaks)
+        test = Test(*problem.admit(gather(dataset.features, judged), gather(targets, judged)))
+        admitted = problem.admit(training.features, gather(targets, train))
+        if problem.coupled and np.any(beyond := np.any(admitted[0] != training.features, axis=1)):
+            whose = names[next(i for i, part in enumerate(parts) if beyond[part].any())]
+            raise InputError(f"records of {whose!r} lie outside of the ranges that problem.variables states for it")
     outside = [
         _outsider(name, problem, other, plan.data.test_fraction, drawn)
         for name, other in zip(plan.partition.outsiders, others, strict=True)
     ]
     tested = None if dataset.people is None else dataset.people[judged]
-    return Experiment(plan, network, dataset, parts, *admitted, test, owned, outside, people, training.people, tested)
+    own = None if owned is None else owned.result()
+    return Experiment(plan, network, dataset, parts, *admitted, test, own, outside, people, training.people, tested)
 
 
 def _outsider(name: str, problem: Problem, its: Dataset, fraction: float, seed: int | list[int]) -> Outsider:

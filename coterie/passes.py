@@ -15,7 +15,9 @@ from typing import TypeVar
 
 import numpy as np
 
-__all__ = ["aligned", "gather", "in_turns", "larger", "over", "shuffled", "some_not_finite"]
+__all__ = [
+    "aligned", "each", "gather", "in_turns", "joined", "larger", "over", "shuffled", "some_not_finite", "where",
+]  # fmt: skip
 
 T = TypeVar("T")
 BLOCK = 1 << 19  # numbers of one block: a core's cache holds them
@@ -71,14 +73,19 @@ def gather(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     if rows.dtype == bool or not rows.size:
         return values[rows]
     flat = rows.reshape(-1)
-    if flat.min() < 0 or flat.max() >= len(values):
-        raise IndexError(f"rows must lie in 0 … {len(values) - 1}, got {flat.min()} to {flat.max()}")
+
+    def look(own: slice) -> np.ndarray:
+        if flat[own].min() < 0 or flat[own].max() >= len(values):
+            raise IndexError(f"rows must lie in 0 … {len(values) - 1}, got {flat.min()} to {flat.max()}")
+        return flat[own]
+
     if values.dtype.hasobject or flat.dtype.kind not in "iu" or rows.size * _width(values) < MANY:
+        look(slice(None))
         return values[rows]
     out = aligned((len(flat), *values.shape[1:]), values.dtype)
 
     def copy(own: slice) -> None:
-        np.take(values, flat[own], axis=0, out=out[own], mode="clip")  # any other mode takes a second copy
+        np.take(values, look(own), axis=0, out=out[own], mode="clip")  # any other mode takes a second copy
 
     over(len(flat), _width(values), copy)
     return out.reshape(*rows.shape, *values.shape[1:])
@@ -110,6 +117,41 @@ def shuffled(size: int, rng: np.random.Generator) -> np.ndarray:
 
     over(256, BLOCK, shuffle)
     return order
+
+
+def each(work: Callable[[np.ndarray], np.ndarray], values: np.ndarray) -> np.ndarray:
+    """work(values), of what works on every number by itself, in blocks.
+
+    >>> each(np.negative, np.arange(3))
+    array([ 0, -1, -2])
+    """
+    if values.size < MANY:
+        return work(values)
+    return joined(over(len(values), _width(values), lambda own: work(values[own])))
+
+
+def where(true: Callable[[slice], np.ndarray], size: int) -> np.ndarray:
+    """np.flatnonzero of `size` truths, which are made and looked at in blocks.
+
+    >>> where(lambda own: np.arange(own.start, own.stop) % 2 == 1, 6)
+    array([1, 3, 5])
+    """
+    return joined(over(size, 1, lambda own: np.flatnonzero(true(own)) + own.start))
+
+
+def joined(blocks: list[np.ndarray]) -> np.ndarray:
+    """What `over` gave of all blocks as one array."""
+    if len(blocks) == 1:
+        return blocks[0]
+    ends = np.cumsum([len(block) for block in blocks])
+    out = np.empty((ends[-1], *blocks[0].shape[1:]), np.result_type(*blocks))
+
+    def copy(which: slice) -> None:
+        for k in range(which.start, which.stop):
+            out[ends[k] - len(blocks[k]) : ends[k]] = blocks[k]
+
+    over(len(blocks), BLOCK, copy)
+    return out
 
 
 def some_not_finite(values: np.ndarray) -> bool:

@@ -37,6 +37,9 @@ def allowed(setting: Setting, false_alarms: np.ndarray) -> np.ndarray:
 
 def tradeoff_curves(found: list[tuple[Setting, Verdict]], path: Path) -> None:
     """One panel per audit: the claimed curve, and below or above it the attack's."""
+    import matplotlib
+
+    matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     from coterie.report.plots import ALONE, INK, RUN, style

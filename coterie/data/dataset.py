@@ -1,6 +1,7 @@
 """What every loader returns: features, targets, and an honest note of where they came from."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -115,7 +116,11 @@ class Dataset:
         """The same data set with only these rows, in this order."""
         kept = {name: None if values is None else gather(values, rows) for name, values in self._per_record().items()}
         columns = {name: gather(values, rows) for name, values in self.columns.items()}
-        return replace(self, columns=columns, **kept)  # type: ignore[arg-type]
+        if not len(rows):
+            return replace(self, columns=columns, **kept)  # type: ignore[arg-type]
+        taken = copy(self)  # what was looked at when it was built is not looked at again
+        taken.__dict__.update(columns=columns, **kept)
+        return taken
 
     def leave_out(self, names: Sequence[str]) -> tuple["Dataset", list["Dataset"]]:
         """The data set without these sites, and the records of each of them."""

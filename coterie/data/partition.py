@@ -15,7 +15,7 @@ from coterie.data.dataset import Dataset
 from coterie.data.partitions import PARTITIONS
 from coterie.data.parts import Parts
 from coterie.errors import InputError
-from coterie.passes import gather, over
+from coterie.passes import BLOCK, gather, joined, larger, over, where
 from coterie.settings import Settings, read
 
 __all__ = ["by_site", "by_size", "deal", "own_test", "partition", "split", "stated_sizes"]
@@ -77,8 +77,10 @@ def _looked_at(kind: str, dealt: Sequence[np.ndarray]) -> Parts:
     parts = [dealt.rows] if isinstance(dealt, Parts) else [np.asarray(rows) for rows in dealt]
     if any(rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu") for rows in parts):
         raise InputError(f"partition {kind!r} must deal a list of row numbers, whole ones, to each party")
+    if isinstance(dealt, Parts):
+        return Parts(dealt.rows.astype(np.intp, copy=False), dealt.sizes)
     rows = np.concatenate([rows.astype(np.intp, copy=False) for rows in parts] or [np.empty(0, np.intp)])
-    return Parts(rows, dealt.sizes if isinstance(dealt, Parts) else np.array([len(rows) for rows in parts], int))
+    return Parts(rows, np.array([len(rows) for rows in parts], int))
 
 
 def _in_order(parts: Parts) -> Parts:
@@ -139,24 +141,26 @@ def split(
             chosen[person[first[emptied]]] = False
         test = chosen[person]
     else:
-        stratum = np.zeros(len(dataset), int) if dataset.sites is None else dataset.sites.astype(int)
+        stratum = np.zeros(len(dataset), int) if dataset.sites is None else dataset.sites.astype(int, copy=False)
         if stratify and dataset.classes is not None:
             stratum = stratum * len(dataset.classes) + dataset.targets
         test = np.zeros(len(dataset), bool)
-        order = np.arange(len(dataset))
-        if np.any(np.diff(stratum) < 0):
-            order = np.argsort(stratum, kind="stable")  # once: there may be a million sites
-        starts = np.concatenate([[0], np.flatnonzero(np.diff(stratum[order])) + 1])
-        sizes = np.diff(starts, append=len(order))
+        order = None  # there may be a million sites: they are sorted once, and not at all if they stand in order
+        if any(over(len(stratum) - 1, 1, lambda own: bool(np.any(stratum[1:][own] < stratum[:-1][own])))):
+            order = np.argsort(stratum, kind="stable")
+            stratum = stratum[order]
+        starts = np.concatenate([[0], where(lambda own: stratum[1:][own] != stratum[:-1][own], len(stratum) - 1) + 1])
+        sizes = np.diff(starts, append=len(stratum))
         if len(sizes) > MANY:
-            test[order[_some_of_each(starts, sizes, test_fraction, rng)]] = True
+            some = _some_of_each(starts, sizes, test_fraction, rng)
+            test[some if order is None else order[some]] = True
         else:
             for low, size in zip(starts.tolist(), sizes.tolist(), strict=True):
-                rows = rng.permutation(order[low : low + size])
+                rows = rng.permutation(np.arange(low, low + size) if order is None else order[low : low + size])
                 test[rows[: round(test_fraction * size)]] = True
     if not test.any() or test.all():
         raise InputError(f"test_fraction {test_fraction} of {len(dataset)} records leaves one side empty")
-    return np.flatnonzero(~test), np.flatnonzero(test)
+    return where(lambda own: ~test[own], len(test)), where(lambda own: test[own], len(test))
 
 
 def _some_of_each(starts: np.ndarray, sizes: np.ndarray, fraction: float, rng: np.random.Generator) -> np.ndarray:
@@ -174,8 +178,8 @@ def _some_of_each(starts: np.ndarray, sizes: np.ndarray, fraction: float, rng: n
             keys = streams[k].random((len(begin), size))
             found[k] = (begin[:, None] + np.argpartition(keys, count - 1, axis=1)[:, :count]).reshape(-1)
 
-    over(len(work), DRAWN, draw)
-    return np.concatenate([*found, np.empty(0, np.intp)])
+    over(len(work), larger(BLOCK), draw)
+    return joined([*found, np.empty(0, np.intp)])
 
 
 def own_test(
@@ -208,4 +212,7 @@ def own_test(
 
 def _rows_of(owner: np.ndarray, parties: int) -> Parts:
     """The rows of each party, in order: sorted once, as there may be a million parties."""
-    return Parts(np.argsort(owner, kind="stable"), np.bincount(owner, minlength=parties))
+    order = np.argsort(owner.astype(np.uint16), kind="stable")  # by the lower digit, then by the upper: those of two
+    if parties > 1 << 16:  # bytes are put into heaps, in a fifth of the time of comparing
+        order = order[np.argsort((owner >> 16).astype(np.uint16)[order], kind="stable")]
+    return Parts(order, np.bincount(owner, minlength=parties))

@@ -8,6 +8,8 @@ from typing import overload
 
 import numpy as np
 
+from coterie.passes import over
+
 __all__ = ["Parts", "lengths_of"]
 
 
@@ -38,6 +40,11 @@ class Parts(Sequence[np.ndarray]):
     def sizes(self) -> np.ndarray:
         """How many rows each has."""
         return np.diff(self.ends)
+
+    def within(self, count: int) -> bool:
+        """Whether all rows are of the first `count`: a gather that need not ask makes no second copy."""
+        rows = self.rows
+        return all(over(len(rows), 1, lambda own: bool(np.all((rows[own] >= 0) & (rows[own] < count)))))
 
     def __len__(self) -> int:
         return len(self.ends) - 1

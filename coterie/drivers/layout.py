@@ -25,7 +25,7 @@ from coterie.data.parts import Parts, lengths_of
 from coterie.data.store import Store
 from coterie.errors import InputError
 from coterie.graphs import Graph, Mixing
-from coterie.passes import aligned, over
+from coterie.passes import aligned, joined, over
 from coterie.problems import HeldShard, People, Problem, Shard, SolverSettings, StoredShard
 from coterie.problems.people import lay_out
 from coterie.problems.stored import PIECE
@@ -268,13 +268,18 @@ class Terrain:
         assert isinstance(self.features, np.ndarray)
         features, targets = self.features, self.targets
         block = aligned((*shape, *features.shape[1:]), np.dtype(self.dtype))
+        alike = features.dtype == block.dtype and self._held.within(len(features))
 
         def admit(own: slice) -> np.ndarray:
-            these = take(own)
-            block[own], labels = self.problem.admit(features[these], targets[these])
+            these, there = take(own), block[own]
+            if alike:  # gathered where it will stand
+                np.take(features, these, axis=0, out=there, mode="clip")
+            shown, labels = self.problem.admit(there if alike else features[these], targets[these])
+            if shown is not there:
+                there[...] = shown
             return labels
 
-        labels = np.concatenate(over(shape[0], int(np.prod(block.shape[1:])), admit))
+        labels = joined(over(shape[0], int(np.prod(block.shape[1:])), admit))
         kind = self.dtype if targets.dtype.kind == "f" else jnp.int32
         # On an accelerator (`sharded`) `jnp.asarray` would make a second copy.
         return jax.device_put(block), _put(labels, kind)

@@ -5,8 +5,9 @@ it; `evaluate` and `private_metrics` say how fair decisions are; `fit_by_secret_
 several parties; `CovariancePenalised` brings the penalty to the iterative algorithms.
 """
 
+from typing import TYPE_CHECKING
+
 from coterie.fair.decentralised import FairNetwork, fit_by_consensus, fit_by_secret_sum
-from coterie.fair.estimator import PrivateFairClassifier
 from coterie.fair.features import Features, features
 from coterie.fair.mechanisms import Attribute, Release, release
 from coterie.fair.methods import METHODS, Method
@@ -15,6 +16,9 @@ from coterie.fair.noise import GridNoise, Seeded
 from coterie.fair.penalised import CovariancePenalised, directions_of, release_direction
 from coterie.fair.polynomial import Statistics
 from coterie.fair.printed import release_as_printed
+
+if TYPE_CHECKING:
+    from coterie.fair.estimator import PrivateFairClassifier
 
 __all__ = [
     "METHODS",
@@ -39,3 +43,12 @@ __all__ = [
     "release_as_printed",
     "release_direction",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """The estimator, when it is asked for: scikit-learn and pandas take seconds, and a run needs neither."""
+    if name == "PrivateFairClassifier":
+        from coterie.fair.estimator import PrivateFairClassifier
+
+        return PrivateFairClassifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

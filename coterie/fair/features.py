@@ -11,14 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from coterie.arguments import choose
 from coterie.data.encode import Book, Category, Number, encode
 from coterie.errors import InputError
 from coterie.fair.mechanisms import Attribute
+from coterie.lazily import lazily
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = lazily("pandas")
 
 __all__ = ["Bounds", "Features", "book_of", "features"]
 

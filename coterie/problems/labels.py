@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from coterie.errors import InputError
+from coterie.passes import each
 from coterie.problems.records import Rows, class_numbers, namespace
 
 __all__ = ["NOTHING", "NUMBERS", "SIGNS", "WHOLE", "ClassNumbers", "Labels"]
@@ -66,11 +67,15 @@ class Signs(Labels):
         if classes is None or len(classes) != 2:
             what = "continuous values" if classes is None else f"{len(classes)} classes {classes[:4]}"
             raise InputError(f"{name} needs labels of two classes, but the label column has {what}")
-        return np.where(np.asarray(targets) == 1, 1.0, -1.0)
+        given = np.asarray(targets)
+        return each(lambda some: np.where(some == 1, 1.0, -1.0), given)
 
     def admit(self, targets: Rows) -> Rows:
         xp = namespace(targets)
-        return xp.where(targets > 0, xp.ones((), targets.dtype), -xp.ones((), targets.dtype))
+        one = xp.ones((), targets.dtype)
+        if isinstance(targets, np.ndarray):
+            return each(lambda some: np.where(some > 0, one, -one), targets)
+        return xp.where(targets > 0, one, -one)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ __all__ = [
 
 T = TypeVar("T")
 Rows = TypeVar("Rows", np.ndarray, Array)  # numbers of records
+CACHED = 1 << 17  # numbers that are looked at at once: in float64 they stay in a core's own cache
 ROUNDING = 1e-9  # a norm may exceed its bound by this part of it
 
 
@@ -82,11 +83,17 @@ def bounded_rows(features: Rows, bound: float | None) -> Rows:
 def lengths(rows: np.ndarray) -> np.ndarray:
     """The norms of rows on the host, (…, 1), in float64, without storing the squares of all records."""
     flat = rows.reshape(int(np.prod(rows.shape[:-1], dtype=int)), rows.shape[-1])
-    norms = np.empty(len(flat))
+    norms, step = np.empty(len(flat)), max(1, CACHED // max(1, flat.shape[1]))
 
     def of(own: slice) -> None:
-        held = flat[own].astype(float, copy=False)  # whole numbers may overflow, and sums of many halves be short
-        np.sqrt(np.einsum("ri,ri->r", held, held), out=norms[own])
+        room = np.empty((min(step, own.stop - own.start), flat.shape[1]))
+        for low in range(own.start, own.stop, step):
+            some = slice(low, min(low + step, own.stop))
+            held = flat[some]
+            if held.dtype != float:  # whole numbers may overflow, and sums of many halves be short
+                held = room[: len(held)]
+                held[...] = flat[some]
+            np.sqrt(np.einsum("ri,ri->r", held, held), out=norms[some])
 
     over(*flat.shape, of)
     return norms.reshape(*rows.shape[:-1], 1)

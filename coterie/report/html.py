@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from coterie.algorithms.base import Erratum, all_algorithms
 from coterie.api.trained import json_object
 from coterie.errors import InputError
 from coterie.fair import METHODS
-from coterie.fair.study import FairCell, Metric
 from coterie.graphs import Graph, from_outside
 from coterie.privacy.people import unit_words
 from coterie.report import charts
@@ -34,6 +33,9 @@ from coterie.report.shapes import shapes
 from coterie.report.units import home_words
 from coterie.tables.links import GraphPlan
 from coterie.worth.verdict import SaidWorth
+
+if TYPE_CHECKING:  # which loads scikit-learn
+    from coterie.fair.study import FairCell, Metric
 
 __all__ = [
     "available",

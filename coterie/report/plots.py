@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, TypedDict
 
 import matplotlib
 import numpy as np
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-import networkx as nx
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
+from coterie.lazily import lazily
 from coterie.network import Network
 from coterie.report.result import epsilon_words
 from coterie.report.schema import Curve, MetricValue, RunResult
 
-if TYPE_CHECKING:  # a comparison draws by this module
-    from coterie.comparison import Cell
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from coterie.comparison import Cell  # which draws by this module
+else:
+    nx = lazily("networkx")
 
 __all__ = ["curves", "network", "style"]
 
@@ -46,7 +47,8 @@ def curves(result: RunResult, path: Path) -> None:
         ("consensus_gap", "disagreement: rms ‖x_i − mean‖", True),
     ]
     panels = [panel for panel in panels if panel[0] in data]  # without test records there is no score
-    figure, axes = plt.subplots(1, len(panels), figsize=(1 + 4 * len(panels), 3.8), layout="constrained")
+    figure = Figure(figsize=(1 + 4 * len(panels), 3.8), layout="constrained")
+    axes = figure.subplots(1, len(panels))
     rounds = np.array(data["round"])
     room = 0.05 * max(1, rounds[-1])
     for axis, (key, label, log) in zip(axes, panels, strict=True):
@@ -78,13 +80,13 @@ def curves(result: RunResult, path: Path) -> None:
         guarantee = f"{epsilon_words(privacy)}, δ = {privacy['delta']:g}"
     figure.suptitle(f"{result['plan'].get('name', '')}: {result['algorithm']['name']}, {guarantee}", color=INK)
     figure.savefig(path, dpi=130, format=path.suffix[1:])
-    plt.close(figure)
 
 
 def network(network: Network, path: Path) -> None:
     """The graph, with agents sized by their records (a histogram of degrees beyond 300 agents)."""
     graph = network.transport
-    figure, axis = plt.subplots(figsize=(6, 4.6), layout="constrained")
+    figure = Figure(figsize=(6, 4.6), layout="constrained")
+    axis = figure.subplots()
     if graph.size > 300:
         axis.hist(graph.degrees, bins=min(50, int(graph.degrees.max() - graph.degrees.min()) + 1), color=RUN)
         axis.set_xlabel("neighbours")
@@ -104,7 +106,6 @@ def network(network: Network, path: Path) -> None:
         axis.axis("off")
     axis.set_title(f"{graph.kind}: {graph.size} parties, {len(graph.edges)} edges (labels: name, records)", fontsize=10)
     figure.savefig(path, dpi=130, format=path.suffix[1:])
-    plt.close(figure)
 
 
 def _series(cells: list[Cell]) -> dict[str, list[Cell]]:
@@ -115,7 +116,7 @@ def _series(cells: list[Cell]) -> dict[str, list[Cell]]:
 
 
 def _colours(labels: list[str]) -> dict[str, tuple[float, ...]]:
-    palette = plt.get_cmap("tab20").colors  # type: ignore[attr-defined]
+    palette = matplotlib.colormaps["tab20"].colors  # type: ignore[attr-defined]
     return {label: palette[(2 * i) % 20 + (2 * i // 20) % 2] for i, label in enumerate(labels)}
 
 
@@ -143,9 +144,7 @@ def _looks(labels: list[str]) -> dict[str, _Look]:
 def _interval(score: MetricValue) -> float:
     """Half of the 95 % interval of a mean over seeds; 0 for a single one."""
     seeds = np.asarray(score["per_seed"], float)
-    return (
-        float(student.ppf(0.975, len(seeds) - 1) * seeds.std(ddof=1) / np.sqrt(len(seeds))) if len(seeds) > 1 else 0.0
-    )
+    return float(stdtrit(len(seeds) - 1, 0.975) * seeds.std(ddof=1) / np.sqrt(len(seeds))) if len(seeds) > 1 else 0.0
 
 
 def _budgets(axis: Axes, epsilons: list[float]) -> None:
@@ -164,12 +163,12 @@ def _finish(figure: Figure, axis: Axes, path: Path) -> None:
     style(axis)
     axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.savefig(path, dpi=130, format=path.suffix[1:])
-    plt.close(figure)
 
 
 def score_against_epsilon(cells: list[Cell], references: dict[str, dict[str, float]], path: Path) -> None:
     """Score of every method against the budget; references and non-private methods as lines."""
-    figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
+    figure = Figure(figsize=(8.5, 4.6), layout="constrained")
+    axis = figure.subplots()
     series = _series(cells)
     looks = _looks(list(series))
     for label, mine in series.items():
@@ -198,7 +197,8 @@ def score_against_epsilon(cells: list[Cell], references: dict[str, dict[str, flo
 
 def loss_against_round(cells: list[Cell], references: dict[str, dict[str, float]], path: Path) -> None:
     """Train loss against rounds at the budget nearest to 1, bands ± one std over seeds."""
-    figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
+    figure = Figure(figsize=(8.5, 4.6), layout="constrained")
+    axis = figure.subplots()
     budgets = {c["epsilon"] for c in cells if c["epsilon"] is not None}
     chosen = min(budgets, key=lambda e: abs(np.log(e))) if budgets else None
     shown = [c for c in cells if c["epsilon"] in (chosen, None)]
@@ -221,7 +221,8 @@ def loss_against_round(cells: list[Cell], references: dict[str, dict[str, float]
 
 def loss_against_time(cells: list[Cell], references: dict[str, dict[str, float]], path: Path) -> None:
     """Train loss against virtual time (computing and sending), for algorithms that keep time."""
-    figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
+    figure = Figure(figsize=(8.5, 4.6), layout="constrained")
+    axis = figure.subplots()
     colours = _colours(list(dict.fromkeys(c["method"] for c in cells)))
     budgets = sorted({c["epsilon"] for c in cells if c["epsilon"] is not None})
     for c in cells:
@@ -239,7 +240,8 @@ def loss_against_time(cells: list[Cell], references: dict[str, dict[str, float]]
 
 def score_against_bytes(cells: list[Cell], references: dict[str, dict[str, float]], path: Path) -> None:
     """Score against traffic, one point per method and budget."""
-    figure, axis = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
+    figure = Figure(figsize=(8.5, 4.6), layout="constrained")
+    axis = figure.subplots()
     series = _series(cells)
     looks = _looks(list(series))
     for label, mine in series.items():

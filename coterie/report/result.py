@@ -15,7 +15,9 @@ Schema of result.json, version 1 (docs/result.md):
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -237,10 +239,12 @@ def write_run(
     stated = plan.data.source != "memory" or plan.problem.loss is not None
     if not stated:
         result = {**result, "warnings": [*result["warnings"], NO_CERTIFICATE]}
-    model = run_model(points, columns, plan=sealing.plan_hash(plan), rounds=sent, seed=result["seeds"][0])
-    write_atomically(out / MODEL, lambda p: p.write_bytes(model))
-    write_atomically(out / "curves.png", lambda p: plots.curves(result, p))
-    write_atomically(out / "graph.png", lambda p: plots.network(network, p))
+    with ThreadPoolExecutor(1) as aside:  # a million models are packed, hashed and written while pictures are drawn
+        what = {"plan": sealing.plan_hash(plan), "rounds": sent, "seed": result["seeds"][0]}
+        model = aside.submit(_write_model, out / MODEL, points, columns, **what)
+        write_atomically(out / "curves.png", lambda p: plots.curves(result, p))
+        write_atomically(out / "graph.png", lambda p: plots.network(network, p))
+        files = {MODEL: model.result()}
     written, sealed = ["result.json", MODEL, "curves.png", "graph.png"], None
     for name in ("certificate.json", "report.html", CURVES_FILE):
         (out / name).unlink(missing_ok=True)
@@ -248,7 +252,6 @@ def write_run(
         write_json(out / CURVES_FILE, {key: value for key, value in result["additive"].items() if key != "at_home"})
         written.append(CURVES_FILE)
     if stated:
-        files = {MODEL: sealing.sha256(model)}
         sealed = sealing.seal(certificate.certificate(plan, network, priced, completed=sent, files=files), key)
         write_json(out / "certificate.json", sealed)
         written.append("certificate.json")
@@ -258,3 +261,10 @@ def write_run(
         written.append("report.html")
     write_json(out / "result.json", result)
     return [out / n for n in written]
+
+
+def _write_model(path: Path, *what: Any, **facts: Any) -> str:
+    """Write `run_model` of these; its hash."""
+    model = run_model(*what, **facts)
+    write_atomically(path, lambda p: p.write_bytes(model))
+    return sealing.sha256(model)

@@ -97,8 +97,11 @@ def judge(
     chosen = _spaced(len(experiment.parts), JUDGED)
     seconds, said = dict[str, float](), list[list[Answers]]()
     of_seeds, found = list[Later](), dict[str, Later]()
-    best = homes = centre = alone = blends = None
+    best = homes = centre = worth = constant = None
     with in_turns(), ThreadPoolExecutor() as pool:  # compiling, small models and sorting go on beside each other
+        if problem.labels.classes is not None and asked != "none":
+            constant = pool.submit(_majority, experiment, specificity)
+        sided = pool.submit(_one_sided, experiment)
         panel = _Panel.of(problem, test, specificity, pool)
         if asked != "none":
             layout = laid or experiment.layout(1)
@@ -118,19 +121,19 @@ def judge(
             seconds["pooled_s"] = took + more
         if homes is not None:
             ((alone, blends), took), _ = homes.result(), ready.result()
+            if run is not None and experiment.own_test is not None:
+                by = measure or default_measure(problem, numbered(problem, test.targets))
+                worth = pool.submit(_worth, experiment, by, chosen, run, alone, blends, centre, clip)
             found["alone"], more = _timed(panel.tell, alone, train_loss)
             seconds["alone_s"] = took + more
         each = [later() for later in of_seeds]
         told = {name: later() for name, later in found.items()}
     metrics = {key: [one[key] for one in each] for key in each[0]} if each else {}
-    if problem.labels.classes is not None and asked != "none":
-        told["majority"] = _majority(experiment, specificity)
-    worth = None
-    if run is not None and alone is not None and experiment.own_test is not None:
-        by = measure or default_measure(problem, numbered(problem, test.targets))
-        worth = _worth(experiment, by, chosen, run, alone, blends, centre, clip)
-    sided = [] if problem.released or problem.coupled else _one_sided(experiment)
-    return Judged(metrics, told, worth, seconds, [*sided, *(_complaints(said, told, worth) if said else [])])
+    if constant is not None:
+        told["majority"] = constant.result()
+    gained = None if worth is None else worth.result()
+    complaints = _complaints(said, told, gained) if said else []
+    return Judged(metrics, told, gained, seconds, [*sided.result(), *complaints])
 
 
 @dataclass(frozen=True)
@@ -159,9 +162,12 @@ class _Panel:
 
     def tell(self, models: NDArray, train_loss: Callable[[NDArray], float]) -> Later:
         """What is said of a reference: mean loss and score of all its models, the rest of a few."""
-        few = self.sum_up([self.ask(models[k]) for k in _spaced(len(models), self.closely)])
+        first, *others = models[_spaced(len(models), self.closely)]
+        said = self.ask(first)  # compiled here, if it is not yet, and not by all of them
+        parts = [self.pool.submit(lambda x: summary(self.ask(x), self.specificity), x) for x in others]
+        few = [self.pool.submit(summary, said, self.specificity), *parts]
         whole = self.score(models, train_loss)
-        return lambda: whole | few()
+        return lambda: whole | _mean(part.result() for part in few)
 
     def score(self, models: NDArray, train_loss: Callable[[NDArray], float]) -> dict[str, float]:
         """The mean loss and score of models."""
@@ -334,7 +340,7 @@ def _value(by: str, said: Sequence[Answers]) -> float | None:
 def _one_sided(experiment: Experiment) -> list[str]:
     """Parties all of whose records are of one class: alone they learn a constant. At home only, as all scores."""
     problem = experiment.network.problem
-    if problem.labels.classes is None:
+    if problem.labels.classes is None or problem.released or problem.coupled:
         return []
     names, dealt = experiment.network.names, Parts.of(experiment.parts)
     held, first = gather(numbered(problem, experiment.targets), dealt.rows), dealt.ends[:-1]
@@ -352,7 +358,7 @@ def _complaints(
     """What must not go unsaid: a model that is a constant, or no better than one, or than staying alone."""
     out, models = [], [one for seed in said for one in seed]
     if models[0].classes is not None:
-        constant = [one for one in models if len(np.unique(one.predicted)) == 1]
+        constant = [one for one in models if one.predicted.min() == one.predicted.max()]
         if constant:
             every = "the model says" if len(constant) == len(models) else f"{len(constant)} of {len(models)} models say"
             out.append(f"{every} one class of every test record, which is as right as a constant")

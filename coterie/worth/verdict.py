@@ -16,7 +16,7 @@ from typing import Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from coterie.worth.measures import LESS, Answers, parts
 
@@ -138,7 +138,7 @@ class Gain:
     def interval(self, of: int = 1) -> tuple[float, float]:
         """Its 95 % interval, as one of so many that hold together."""
         freedom = _freedom([(self.records, self.freedom), (self.seeds, len(self.by_seed) - 1)])
-        reach = float(student.isf((1 - LEVEL) / 2 / of, freedom)) * self.error
+        reach = float(-stdtrit(freedom, (1 - LEVEL) / 2 / of)) * self.error
         return self.mean - reach, self.mean + reach
 
     def verdict(self, of: int = 1) -> Verdict:
