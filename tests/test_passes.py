@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coterie import passes
-from coterie.passes import gather, over, shuffled, some_not_finite
+from coterie.passes import each, gather, joined, over, shuffled, some_not_finite, where
 from coterie.problems.records import bounded_rows, lengths
 
 
@@ -100,3 +100,11 @@ def test_many_numbers_are_shuffled_by_all_cores_and_no_place_is_favoured(in_bloc
 def test_few_numbers_are_shuffled_as_numpy_shuffles_them() -> None:
     expected = np.random.default_rng(3).permutation(100)
     np.testing.assert_array_equal(shuffled(100, np.random.default_rng(3)), expected)
+
+
+def test_blocks_make_what_one_pass_makes(in_blocks: None) -> None:
+    values = np.random.default_rng(0).standard_normal((50, 3))
+    np.testing.assert_array_equal(each(lambda some: some > 0, values), values > 0)
+    np.testing.assert_array_equal(where(lambda own: values[own, 0] > 0, 50), np.flatnonzero(values[:, 0] > 0))
+    assert where(lambda own: values[own, 0] > 9, 50).tolist() == []
+    assert joined([np.arange(2), np.arange(0), np.arange(3)]).tolist() == [0, 1, 0, 1, 2]

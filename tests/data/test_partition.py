@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.data import ALL_PUBLIC, Dataset, make_clinics, partition, split
-from coterie.data.partition import own_test
+from coterie.data.partition import _rows_of, own_test
 from coterie.data.parts import Parts, lengths_of
 from coterie.errors import InputError
 
@@ -247,3 +247,16 @@ def test_parts_read_as_a_list_of_rows() -> None:
         parts[3]
     with pytest.raises(ValueError, match="5 rows cannot be cut into sizes that add up to 6"):
         Parts(np.arange(5), np.array([2, 4]))
+
+
+def test_rows_of_more_parties_than_two_bytes_can_number() -> None:
+    owner = np.random.default_rng(0).integers(0, 70_000, 200_000)
+    found = _rows_of(owner, 70_000)
+    np.testing.assert_array_equal(found.rows, np.argsort(owner, kind="stable"))
+    np.testing.assert_array_equal(found.sizes, np.bincount(owner, minlength=70_000))
+
+
+def test_whether_all_rows_exist() -> None:
+    assert Parts(np.arange(4), np.array([1, 3])).within(4)
+    assert not Parts(np.arange(4), np.array([1, 3])).within(3)
+    assert not Parts(np.array([-1]), np.array([1])).within(3)
