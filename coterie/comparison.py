@@ -25,6 +25,7 @@ from coterie.contracts import check_contract
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.engines import make_engine
 from coterie.errors import InputError
+from coterie.exchange.choice import Broadcast
 from coterie.exchange.planned import exchange_of
 from coterie.exchange.statement import ToldClaim
 from coterie.experiment import Experiment, prepare
@@ -252,17 +253,19 @@ def run_cells(method: ComparedMethod, epsilons: list[float], seeds: int) -> list
     experiment = _experiment(method.plan)
     priced = [_priced(_at(method, e).model_dump_json()) for e in epsilons]
     rounds, first = priced[0].rounds, method.plan.run.seed
-    runs = [Run(first + s, p.cfg, p.noise) for p in priced for s in range(seeds)]
     layout = experiment.layout(rounds, priced[0].shape)
     every = method.plan.run.every or max(1, rounds // 20)
     network = experiment.network
     exchange = exchange_of(method.plan, priced[0].algorithm, network.graph, network.mixing, priced[0].terms)
+    drawn = priced[0].algorithm.draws(priced[0].cfg, layout.arrays.place)
+    own = seeds if drawn or not isinstance(exchange, Broadcast) else 1  # where nothing is drawn all seeds are one run
+    runs = [Run(first + s, p.cfg, p.noise) for p in priced for s in range(own)]
     trace = simulate(
         priced[0].algorithm, layout, runs, rounds=rounds, every=every, test=experiment.test, exchange=exchange
     )
     if trace.completed < rounds:
         raise KeyboardInterrupt
-    spans = [slice(k * seeds, (k + 1) * seeds) for k in range(len(priced))]
+    spans = [k * own + np.arange(seeds) % own for k in range(len(priced))]
     return [_cell(method, experiment, p, e, trace, at) for p, e, at in zip(priced, epsilons, spans, strict=True)]
 
 
@@ -286,8 +289,9 @@ def _stored(method: ComparedMethod, epsilon: float, seeds: int, store: Path | No
 
 
 def _cell(
-    method: ComparedMethod, experiment: Experiment, priced: Priced, epsilon: float, trace: Trace, at: slice
+    method: ComparedMethod, experiment: Experiment, priced: Priced, epsilon: float, trace: Trace, at: np.ndarray
 ) -> Cell:
+    """What is stored; `at`: the run of each seed."""
     curves = {k: v[at] for k, v in trace.curves.items()}
     spread = lambda v: MetricValue(mean=float(v.mean()), std=float(v.std()), per_seed=v.tolist())  # noqa: E731
     claim = next(iter(priced.claims), None)
@@ -319,7 +323,7 @@ def _cell(
         "bytes": float((trace.bytes[at] * experiment.network.graph.degrees).sum(1).mean()),
         "settings": priced.cfg.model_dump(mode="json"),
         "total_rounds": priced.rounds,
-        "seconds": trace.timing["run_s"] * (at.stop - at.start) / len(trace.points),
+        "seconds": trace.timing["run_s"] * len(np.unique(at)) / len(trace.points),
         "warnings": warnings,
         "finite": bool(np.isfinite(trace.points[at]).all()),
     }

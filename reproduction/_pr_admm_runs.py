@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -67,6 +68,12 @@ def moves(priced: Priced) -> tuple[float, float]:
         return float(pr_admm.sensitivity(cfg, places, 0)[0]), float(pr_admm.printed_sensitivity(cfg, places)[0])
 
 
+def solving(eta: float, degree: int, ridge: float) -> int:
+    """Gradient steps that leave 1/1000 of the way to a subproblem's minimiser, at most 300: the paper's is exact."""
+    bend = 0.25  # of the logistic loss on rows of norm 1
+    return min(300, math.ceil(math.log(1e-3) / math.log(bend / (2 * (ridge + 2 * eta * degree) + bend))))
+
+
 def pr(
     study: Study, *, decay: str, options: dict[str, float], threshold: float, epsilon: float, version: str, eta: float,
     records: int, seeds: int, degree: int = 2, coding: str = "onehot", ridge: float = RIDGE,
@@ -75,8 +82,9 @@ def pr(
     world = World(AGENTS, records, degree, coding=coding)
     experiment = world.experiment(ridge)
     priced = settled(
-        world, experiment, "pr-admm", ROUNDS, penalty=eta, threshold=threshold, schedule=decay, options=options
-    )
+        world, experiment, "pr-admm", ROUNDS, penalty=eta, threshold=threshold, schedule=decay, options=options,
+        steps=solving(eta, degree, ridge),
+    )  # fmt: skip
     place = priced.places
     real, declared = moves(priced)
     noise = 0.0
@@ -128,8 +136,9 @@ def gap(study: Study, *, decay: str, options: dict[str, float], epsilon: float, 
     world = World(AGENTS, records)
     experiment = world.experiment(RIDGE)
     priced = settled(
-        world, experiment, "pr-admm", ROUNDS, penalty=eta, threshold=NEVER, schedule=decay, options=options
-    )
+        world, experiment, "pr-admm", ROUNDS, penalty=eta, threshold=NEVER, schedule=decay, options=options,
+        steps=solving(eta, world.degree, RIDGE),
+    )  # fmt: skip
     noise = noise_for(priced.algorithm, priced.cfg, priced.places, epsilon, DELTA)
     points, trace = points_sent(study, experiment, priced, noise, seeds)
     sigma = noise * moves(priced)[0] * priced.shape

@@ -11,7 +11,8 @@ record changes it by at most 2/(M + Λ) · 2V unit. Two worlds start at the same
 
     2/(M + Λ) · 2V unit · (1 + q + … + q^{K−1}) = 2V unit (1 − q^K)/Λ
 
-apart: for every K, with no residual to certify and none to hide.
+apart: for every K, with no residual to certify and none to hide. K is a matter of utility only: the next round goes on
+where this one stopped, and fewer steps need less noise, so the last part of the way is worth little (`enough_steps`).
 
 **Messages beyond reason.** A solver in floating point reaches gradient norm β only where the subproblem's linear term
 is not so long that its own rounding exceeds β, and a neighbour may send any number. `heed` therefore shortens what was
@@ -36,8 +37,8 @@ __all__ = [
 ]  # fmt: skip
 
 LEAST_TOLERANCE = 1e-11  # gradient norm that rounding lets a solver reach, with few records
-LEFT = 1e-3  # part of the way to a subproblem's minimiser that the default number of steps leaves
-MOST_STEPS = 300  # of those, at most
+LEFT = 0.1  # part of the way to a subproblem's minimiser that the default number of steps may leave
+MOST_STEPS = 64  # of those, at most
 Vector = Float[Array, " d"]
 Number = int | float | Array  # a setting, or a traced scalar
 
@@ -110,7 +111,12 @@ def contraction(low: Number, bend: Number) -> Number:
 
 
 def enough_steps(public: Public, penalty: float) -> int:
-    """The least number of steps that leaves `LEFT` of the way to a subproblem's minimiser, at most `MOST_STEPS`."""
+    """The least number of steps that leaves `LEFT` of the way to a subproblem's minimiser, at most `MOST_STEPS`.
+
+    On Adult and on made clinics, ε from .1 to 10, up to 300 steps that leave 1/1000 of the way reach the same loss and
+    accuracy within the spread of seeds, for four times the work; with far fewer the loss is worse
+    (benchmarks/history.md, Sweeps).
+    """
     low, bend = public.ridge + 2 * penalty * public.degree_min, public.load * public.smoothness
     rate = float(contraction(low, bend))
     if not rate < 1:  # no curvature bound, or none below: the contract refuses the former
@@ -119,10 +125,10 @@ def enough_steps(public: Public, penalty: float) -> int:
 
 
 def short_way(public: Public, penalty: float, steps: int) -> str | None:
-    """A warning where `steps` leave more than a tenth of the way to a subproblem's minimiser, else None."""
+    """A warning where `steps` leave more than half of the way to a subproblem's minimiser, else None."""
     low, bend = public.ridge + 2 * penalty * public.degree_min, public.load * public.smoothness
     left = float(contraction(low, bend)) ** steps
-    if left <= 0.1:
+    if left <= 0.5:
         return None
     return (
         f"{steps} gradient steps leave {left:.0%} of the way to a subproblem's minimiser: the loss may bend "

@@ -51,7 +51,7 @@ class Stepping(BaseConfig):
     penalty: Auto = Field(None, gt=0, description="η; None: see `tune`")
     tail: float = Field(0.5, ge=0, le=1, description="share of the rounds whose releases the answer averages; 0: last")
     steps: AutoInt = Field(
-        None, ge=1, le=1000, description="K: gradient steps in a round; None: those that leave 1/1000 of the way"
+        None, ge=1, le=1000, description="K: gradient steps in a round; None: what leaves 1/10 of the way, at most 64"
     )
     as_printed: bool = Field(False, description="scale the noise to the printed sensitivity, which forgets 1/n")
 

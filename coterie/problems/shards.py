@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 from coterie.errors import InputError
 from coterie.problems.base import Problem
 from coterie.problems.people import People, clipped_sum, grouped
+from coterie.problems.single import once_if_alike
 from coterie.problems.solve import Solver, SolverSettings, newton_like, projected, quasi_newton, surely
 
 __all__ = ["HELD", "HeldShard", "Shard"]
@@ -138,7 +139,7 @@ class HeldShard(Shard):
         weights = self.unit * self.mask.astype(x.dtype)
         if self.people is not None:
             weights = weights[self.people.owner] * self.people.share
-        data = self.problem.weighted_hessian(x, self.features, self.targets, weights)
+        data = once_if_alike(self.problem.weighted_hessian)(x, self.features, self.targets, weights)
         return data + self.ridge * jnp.eye(x.shape[0], dtype=x.dtype)
 
     def descend(

@@ -30,7 +30,7 @@ from coterie.problems.patches import Convolution, kernel_gradient
 from coterie.problems.records import clip_factor, sound
 from coterie.problems.steps import Parted, Tap, parted, rewritten
 
-__all__ = ["clipped_gradients", "each_gradient", "in_pieces", "room", "several_points"]
+__all__ = ["clipped_gradients", "each_gradient", "in_pieces", "once_if_alike", "room", "several_points"]
 
 Loss = Callable[[list[Array], Array, Array], Array]
 ROOM = {"cpu": 1 << 21, "gpu": 1 << 30}  # numbers that are held at once: on a core, what a cache takes
@@ -303,5 +303,27 @@ def several_points(f: Callable[..., Array], numbers: Callable[..., int]) -> Call
         if not batched[0] or at_once >= size:
             return jax.vmap(f, [0 if b else None for b in batched])(*args), True
         return jax.lax.map(with_own, own, batch_size=None if at_once == 1 else at_once), True
+
+    return g
+
+
+def once_if_alike(f: Callable[..., Array]) -> Callable[..., Array]:
+    """f(x, …); where it is batched over points x alone and they are all the same, it is computed once for all.
+
+    So they are before the first round of a batch of runs, and a Hessian costs as much as sixty gradients.
+    """
+    g = jax.custom_batching.custom_vmap(f)
+
+    @g.def_vmap
+    def rule(size: int, batched: Sequence[bool], x: Array, *args: Array) -> tuple[Array, bool]:
+        each = jax.vmap(f, [0 if b else None for b in batched])
+        if not batched[0] or any(batched[1:]):
+            return each(x, *args), True
+
+        def once(x: Array, *args: Array) -> Array:
+            found = f(x[0], *args)
+            return jnp.broadcast_to(found, (size, *found.shape))
+
+        return jax.lax.cond(jnp.all(x == x[0]), once, each, x, *args), True
 
     return g

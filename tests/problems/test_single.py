@@ -163,3 +163,17 @@ def test_a_length_whose_square_vanishes_is_seen() -> None:
     x, y = jnp.full((1, 2), 1e19, jnp.float32), jnp.full(1, 1e-8, jnp.float32)
     found = problem.weighted_gradient(jnp.zeros(800, jnp.float32), x, y, jnp.ones(1, jnp.float32), 1e-3)
     assert float(jnp.linalg.norm(found)) <= 1e-3 * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_points_that_are_all_the_same_are_computed_once(alike: bool) -> None:
+    """A batch of points gives what each of them gives, whether or not they are the same; so do batches of records."""
+    rng = np.random.default_rng(0)
+    records = jnp.asarray(rng.normal(size=(3, ROWS, 2)))
+    points = jnp.asarray(rng.normal(size=(4, 2)))
+    points = jnp.broadcast_to(points[0], points.shape) if alike else points
+    f = lambda x, rows: (rows.T * jnp.cos(rows @ x)) @ rows  # noqa: E731
+    over = lambda f: jax.jit(jax.vmap(f, (0, None)))(points, records[0])  # noqa: E731
+    np.testing.assert_allclose(over(single.once_if_alike(f)), over(f), rtol=1e-12, atol=1e-12)
+    both = lambda f: jax.jit(jax.vmap(jax.vmap(f, (None, 0)), (0, None)))(points, records)  # noqa: E731
+    np.testing.assert_allclose(both(single.once_if_alike(f)), both(f), rtol=1e-12, atol=1e-12)

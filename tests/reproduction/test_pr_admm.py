@@ -20,7 +20,10 @@ def priced(decay, options, ridge=0.0):
     world = World(5, 8000)
     plan = world.plan("admm", 1, ridge)
     experiment = SimpleNamespace(plan=plan, network=public_network(plan))
-    return settled(world, experiment, "pr-admm", 50, penalty=0.5, threshold=0.1, schedule=decay, options=options)
+    return settled(
+        world, experiment, "pr-admm", 50, penalty=0.5, threshold=0.1, schedule=decay, options=options,
+        steps=runs.solving(0.5, 2, ridge),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
