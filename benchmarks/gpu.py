@@ -178,7 +178,8 @@ def main() -> None:
     def store() -> None:
         if args.keep and args.only_sparse is None:
             note = f"d = {DIM}, {RECORDS} records a party, float32, what is measured at both ends included."
-            keep("gpu", "Engine on a GPU", rows, f"python -m benchmarks.gpu --repeats {args.repeats} --keep", note)
+            say = f"python -m benchmarks.gpu --agents {' '.join(map(str, args.agents))} --repeats {args.repeats} --keep"
+            keep("gpu", "Engine on a GPU", rows, say, note)
 
     if args.only_sparse is None:
         print("(a) noisy DGD on a ring, float32")
