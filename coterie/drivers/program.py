@@ -261,7 +261,7 @@ class Program:
 
         loss = jnp.zeros(len(judged), points.dtype)
         for group in arrays.groups:
-            each = over_agents(values, (group.shards,), group, at_once=fitting(group.shards))
+            each = over_agents(values, (group.shards,), group, at_once=None if core else fitting(group.shards))
             loss += self.total(arrays, each, group.low) / agents
         mean = self.total(arrays, points) / agents
         gap = jnp.sqrt(self.total(arrays, jnp.sum((points - mean) ** 2, axis=1)) / agents)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array
 
 from coterie.losses.base import LossSettings
@@ -18,15 +17,6 @@ from coterie.problems.labels import SIGNS, Labels
 __all__ = ["Logistic"]
 
 MODEL = "logistic classifier"
-
-
-@jax.custom_jvp
-def _softplus(x: Array) -> Array:
-    """log(1 + eˣ). JAX's own looks for numbers that are none on the way, which makes it four times as slow on a CPU."""
-    return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
-
-
-_softplus.defjvps(lambda change, _, x: jax.nn.sigmoid(x) * change)  # at 0 too, where its parts have corners
 
 
 class Logistic(Linear):
@@ -50,7 +40,7 @@ class Logistic(Linear):
     def of_score(self, score: Array, targets: Array) -> Pointwise:
         margin = targets * score
         p = jax.nn.sigmoid(-margin)
-        return Pointwise(_softplus(-margin), -targets * p, p * (1 - p))
+        return Pointwise(jax.nn.softplus(-margin), -targets * p, p * (1 - p))
 
 
 def make(settings: LossSettings, features: int, classes: int) -> Logistic:
