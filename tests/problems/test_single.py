@@ -168,12 +168,23 @@ def test_a_length_whose_square_vanishes_is_seen() -> None:
 @pytest.mark.parametrize("alike", [True, False])
 def test_points_that_are_all_the_same_are_computed_once(alike: bool) -> None:
     """A batch of points gives what each of them gives, whether or not they are the same; so do batches of records."""
-    rng = np.random.default_rng(0)
-    records = jnp.asarray(rng.normal(size=(3, ROWS, 2)))
-    points = jnp.asarray(rng.normal(size=(4, 2)))
-    points = jnp.broadcast_to(points[0], points.shape) if alike else points
-    f = lambda x, rows: (rows.T * jnp.cos(rows @ x)) @ rows  # noqa: E731
-    over = lambda f: jax.jit(jax.vmap(f, (0, None)))(points, records[0])  # noqa: E731
-    np.testing.assert_allclose(over(single.once_if_alike(f)), over(f), rtol=1e-12, atol=1e-12)
-    both = lambda f: jax.jit(jax.vmap(jax.vmap(f, (None, 0)), (0, None)))(points, records)  # noqa: E731
-    np.testing.assert_allclose(both(single.once_if_alike(f)), both(f), rtol=1e-12, atol=1e-12)
+    seen: list[tuple[int, ...]] = []  # shapes of the points that were computed
+
+    def f(x: jax.Array, rows: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda x: seen.append(x.shape), x)
+        return (rows.T * jnp.cos(rows @ x)) @ rows
+
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(0)
+        records = jnp.asarray(rng.normal(size=(3, ROWS, 2)))
+        points = jnp.asarray(rng.normal(size=(4, 2)))
+        points = jnp.broadcast_to(points[0], points.shape) if alike else points
+        over = lambda f: jax.jit(jax.vmap(f, (0, None)))(points, records[0])  # noqa: E731
+        both = lambda f: jax.jit(jax.vmap(jax.vmap(f, (None, 0)), (0, None)))(points, records)  # noqa: E731
+        for batched in (over, both):
+            expected = batched(f)
+            jax.effects_barrier()
+            seen.clear()
+            np.testing.assert_allclose(batched(single.once_if_alike(f)), expected, rtol=1e-12, atol=1e-12)
+            jax.effects_barrier()
+            assert len(seen) == (1 if alike else len(points))
