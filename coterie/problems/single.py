@@ -318,7 +318,7 @@ def once_if_alike(f: Callable[..., Array]) -> Callable[..., Array]:
     def rule(size: int, batched: Sequence[bool], x: Array, *args: Array) -> tuple[Array, bool]:
         each = jax.vmap(f, [0 if b else None for b in batched])
         if not batched[0] or any(batched[1:]):
-            return each(x, *args), True
+            return once_if_alike(each)(x, *args), True  # of many parties, whose runs may be batched around this
 
         def once(x: Array, *args: Array) -> Array:
             found = f(x[0], *args)
