@@ -27,9 +27,9 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from coterie.deploy import hello
 from coterie.deploy.agreement import Agreement
+from coterie.deploy.arrivals import Arrivals
 from coterie.deploy.calls import Calls, log
 from coterie.deploy.frames import MAGIC, SIGNATURE_BYTES, BadFrame, Misdeed, Receipt, Wire, open_frame
-from coterie.deploy.inbox import Inbox
 from coterie.deploy.keys import PartyKeys
 from coterie.deploy.peers import Correspondent, Rumours
 from coterie.deploy.transport import AHEAD, Incoming, Link, NeighbourKnowsMore, Outbox, Timing
@@ -80,7 +80,7 @@ class Courier(Calls[Correspondent]):
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._pushed = -1
         self._since, self._now, self._moved = 0, 0, asyncio.Event()
-        self._inbox = Inbox()
+        self._inbox = Arrivals()
 
     # ---- the agent's side ----
 

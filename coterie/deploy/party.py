@@ -14,8 +14,8 @@ from jaxtyping import Float
 from coterie.algorithms._sampling import PIECES, Pace
 from coterie.deploy.data import Records, read_records, write_records
 from coterie.deploy.frames import HEADER_BYTES, SIGNATURE_BYTES, Wire
+from coterie.deploy.node_program import given
 from coterie.deploy.noise import Source
-from coterie.deploy.program import given
 from coterie.deploy.terms import Terms
 from coterie.deploy.work import Carry, Said, Turns, wire_of
 from coterie.errors import InputError

@@ -34,10 +34,10 @@ from coterie.deploy.journal import EvidenceFolder, Log, Recent, for_owner, liste
 from coterie.deploy.kept import sent_again
 from coterie.deploy.keys import PartyKeys, load_party
 from coterie.deploy.ledger import DurableLedger, LedgerFailure, RolledBack
+from coterie.deploy.node_program import without_threads
 from coterie.deploy.noise import Source, SystemSource
 from coterie.deploy.pairs import PairSecrets, shares
 from coterie.deploy.party import Party, Records, Terms, read_records
-from coterie.deploy.program import without_threads
 from coterie.deploy.sealing import VOLATILE, filesystem
 from coterie.deploy.shared import SharedParty, join
 from coterie.deploy.succession import carry_over, check_amended

@@ -9,4 +9,4 @@ A release without such a change keeps the number, and a party may install it in 
 released is in its ledger, byte for byte, and is never computed again.
 """
 
-PROTOCOL = 2
+PROTOCOL = 3

@@ -25,8 +25,8 @@ from coterie.algorithms.inbox import Inbox, Maybe
 from coterie.algorithms.laws import Grid
 from coterie.deploy.data import Outline
 from coterie.deploy.frames import Wire
+from coterie.deploy.node_program import NodeProgram
 from coterie.deploy.noise import UNITS, Steps
-from coterie.deploy.program import Program
 from coterie.deploy.sharing import Sharing
 from coterie.deploy.terms import Terms
 from coterie.drivers import agent
@@ -321,8 +321,8 @@ class Turns:
     late: str
     outline: Outline
     first: Carry
-    turn: partial[Said] | Program
-    answer: partial[Array] | Program
+    turn: partial[Said] | NodeProgram
+    answer: partial[Array] | NodeProgram
     sharing: Sharing | None = None
     work: float | None = None
     alone: list[Event] | None = None
@@ -358,8 +358,8 @@ class Turns:
         assert isinstance(self.answer, partial)
         with jax.enable_x64(True):
             bare = self.sharing is not None and self.sharing.central
-            turn = Program(self.turn, self.outline.blank(), np.array(0), self.first, _example(self.laws, bare))
-            return replace(self, turn=turn, answer=Program(self.answer, self.first))
+            turn = NodeProgram(self.turn, self.outline.blank(), np.array(0), self.first, _example(self.laws, bare))
+            return replace(self, turn=turn, answer=NodeProgram(self.answer, self.first))
 
 
 def _example(laws: Mapping[str, Law], bare: bool) -> dict[str, PyTree]:

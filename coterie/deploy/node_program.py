@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 
 from coterie.deploy.apart import give_back
 
-__all__ = ["Program", "given", "without_threads"]
+__all__ = ["NodeProgram", "given", "without_threads"]
 
 
 def without_threads() -> None:
@@ -21,7 +21,7 @@ def without_threads() -> None:
     jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
-class Program:
+class NodeProgram:
     """A program of a node, compiled once; may be sent to another process of this machine."""
 
     _sent: tuple
@@ -56,6 +56,6 @@ class Program:
         return {"_sent": serialize_executable.serialize(self._run), "_numbers": list(map(np.asarray, self._numbers))}
 
 
-def given(program: partial[PyTree] | Program, *first: PyTree) -> Callable[..., PyTree]:
+def given(program: partial[PyTree] | NodeProgram, *first: PyTree) -> Callable[..., PyTree]:
     """A program of a node with its first arguments fixed."""
-    return program.given(*first) if isinstance(program, Program) else partial(program, *first)
+    return program.given(*first) if isinstance(program, NodeProgram) else partial(program, *first)

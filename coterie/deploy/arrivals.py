@@ -14,10 +14,10 @@ from collections import deque
 
 from coterie.deploy.transport import Incoming
 
-__all__ = ["Inbox"]
+__all__ = ["Arrivals"]
 
 
-class Inbox:
+class Arrivals:
     """A queue for one agent."""
 
     def __init__(self) -> None:

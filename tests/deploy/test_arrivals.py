@@ -8,8 +8,8 @@ import time
 import numpy as np
 import pytest
 
+from coterie.deploy.arrivals import Arrivals
 from coterie.deploy.frames import MESSAGE, Frame
-from coterie.deploy.inbox import Inbox
 from coterie.deploy.transport import Incoming
 
 
@@ -23,7 +23,7 @@ def soon(seconds: float = 30.0) -> float:
     return time.monotonic() + seconds
 
 
-async def wait_on(inbox: Inbox, until: float) -> None:
+async def wait_on(inbox: Arrivals, until: float) -> None:
     """Wait again and again."""
     while True:
         await inbox.wait(until)
@@ -31,7 +31,7 @@ async def wait_on(inbox: Inbox, until: float) -> None:
 
 def test_wakes_when_enough_are_here() -> None:
     async def run() -> None:
-        inbox = Inbox()
+        inbox = Arrivals()
         waiting = asyncio.ensure_future(inbox.wait(soon(), enough=2))
         await asyncio.sleep(0)
         inbox.put(frame(0))
@@ -46,7 +46,7 @@ def test_wakes_when_enough_are_here() -> None:
 
 def test_time_is_kept_though_an_earlier_timer_is_set() -> None:
     async def run() -> None:
-        inbox = Inbox()
+        inbox = Arrivals()
         for seconds in (0.2, 0.05, 0.1):  # sets one, brings it forward, finds none
             began = time.monotonic()
             with pytest.raises(TimeoutError):
@@ -66,7 +66,7 @@ def test_time_is_kept_though_an_earlier_timer_is_set() -> None:
 
 def test_a_wait_that_ends_keeps_what_came() -> None:
     async def run() -> None:
-        inbox = Inbox()
+        inbox = Arrivals()
         waiting = asyncio.ensure_future(inbox.wait(soon(), enough=3))
         await asyncio.sleep(0)
         inbox.put(frame(0))
@@ -82,7 +82,7 @@ def test_a_wait_that_ends_keeps_what_came() -> None:
 
 def test_whoever_waits_without_end_can_be_stirred() -> None:
     async def run() -> None:
-        inbox = Inbox()
+        inbox = Arrivals()
         waiting = asyncio.ensure_future(inbox.wait(float("inf"), enough=9))
         await asyncio.sleep(0)
         inbox.stir()
