@@ -38,7 +38,7 @@ from coterie.written import apply_change
 
 __all__ = ["Cell", "ComparedMethod", "PairedMethods", "compare", "methods_of", "paired", "run_cells"]
 
-FORMAT = 3  # of a stored cell: one of another format is run again
+FORMAT = 4  # of a stored cell: one of another format is run again
 LESS = ("loss", "mse")  # of these less is better
 KEEP = 4  # prepared experiments, with their data, that a process holds on to
 

@@ -15,6 +15,8 @@ from coterie.algorithms import ALGORITHMS
 from coterie.algorithms.base import find
 from coterie.losses import LOSSES
 from coterie.losses.base import find_loss
+from coterie.plan import validate
+from coterie.tables import unloaded
 from coterie.tables.unloaded import algorithm_settings, loss_settings
 
 PACKAGE = Path(coterie.__file__).parent
@@ -170,6 +172,17 @@ def test_settings_read_without_their_file_are_those_of_the_file() -> None:
         settings = loss_settings(str(place))
         assert settings is not None, name
         assert settings.model_json_schema() == find_loss(name).settings.model_json_schema()
+
+
+def test_a_package_without_its_text_is_as_good(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(unloaded, "ROOT", tmp_path)  # as in a zip file, or where only bytecode is
+    unloaded._Parts.cache_clear()
+    assert algorithm_settings("coterie.algorithms.dp_dsgd") is None
+    assert loss_settings("coterie.losses.logistic") is None
+    monkeypatch.setattr("coterie.tables.problem.before_jax", lambda: True)
+    monkeypatch.setattr("coterie.tables.algorithm.before_jax", lambda: True)
+    validate({"problem": {"loss": "logistic"}, "algorithm": {"name": "dp-dsgd", "clip": 1.0}})
+    unloaded._Parts.cache_clear()
 
 
 BARE = """

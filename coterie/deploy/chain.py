@@ -8,7 +8,7 @@ import struct
 
 __all__ = ["canonical", "link", "sha256"]
 
-_KINDS: dict[type, bytes] = {bytes: b"b", str: b"s", int: b"i"}
+_KINDS: dict[type, bytes] = {str: b"s", int: b"i"}
 _KIND_AND_LENGTH = struct.Struct(">cQ").pack
 _JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
@@ -22,8 +22,9 @@ def link(*fields: bytes | str | int) -> bytes:
     """SHA-256 over the fields, each with its type and length."""
     encoded = bytearray()
     for field in fields:
-        data = field if isinstance(field, bytes) else str(field).encode()
-        kind = _KINDS.get(type(field)) or type(field).__name__[:1].encode()  # a damaged file may hold anything
+        whole = isinstance(field, bytes)
+        data = field if whole else str(field).encode()
+        kind = b"b" if whole else _KINDS.get(type(field)) or type(field).__name__[:1].encode()  # a damaged file's, too
         encoded += _KIND_AND_LENGTH(kind, len(data))
         encoded += data
     return hashlib.sha256(encoded).digest()

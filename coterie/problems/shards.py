@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import equinox as eqx
@@ -136,10 +137,13 @@ class HeldShard(Shard):
 
     def hessian(self, x: Float[Array, " d"]) -> Float[Array, "d d"]:
         """∇²f_i(x)."""
+        return self._hessian(x, self.problem.weighted_hessian)
+
+    def _hessian(self, x: Float[Array, " d"], of_records: Callable[..., Array]) -> Float[Array, "d d"]:
         weights = self.unit * self.mask.astype(x.dtype)
         if self.people is not None:
             weights = weights[self.people.owner] * self.people.share
-        data = once_if_alike(self.problem.weighted_hessian)(x, self.features, self.targets, weights)
+        data = of_records(x, self.features, self.targets, weights)
         return data + self.ridge * jnp.eye(x.shape[0], dtype=x.dtype)
 
     def descend(
@@ -176,8 +180,9 @@ class HeldShard(Shard):
             if project is not None:
                 solver = projected(gradient, project, high, solver, how, tolerance, problem.smooth)
             elif problem.keeps_factor:
-                eye = jnp.eye(linear.shape[0], dtype=linear.dtype)
-                solver = newton_like(gradient, lambda x: self.hessian(x) + curvature * eye, solver, how, tolerance)
+                eye, once = jnp.eye(linear.shape[0], dtype=linear.dtype), once_if_alike(problem.weighted_hessian)
+                hessian = lambda x: self._hessian(x, once) + curvature * eye  # noqa: E731
+                solver = newton_like(gradient, hessian, solver, how, tolerance)
             else:
 
                 def value(x: Array) -> Array:

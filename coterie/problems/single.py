@@ -316,8 +316,10 @@ def once_if_alike(f: Callable[..., Array]) -> Callable[..., Array]:
 
     @g.def_vmap
     def rule(size: int, batched: Sequence[bool], x: Array, *args: Array) -> tuple[Array, bool]:
+        if not any(batched):  # only what they are differentiated along is
+            return f(x, *args), False
         each = jax.vmap(f, [0 if b else None for b in batched])
-        if not batched[0] or any(batched[1:]):
+        if not batched[0] or any(batched[1:]) or not size:
             return once_if_alike(each)(x, *args), True  # of many parties, whose runs may be batched around this
 
         def once(x: Array, *args: Array) -> Array:

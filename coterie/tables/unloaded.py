@@ -53,12 +53,14 @@ def algorithm_settings(module: str) -> type[Written] | None:
 
 def loss_settings(module: str) -> type[LossSettings] | None:
     """The class `Settings` of a loss's module of ours, or what stands for it if it has none; None: as above."""
-    return _made(module, "Settings", LossSettings) if "Settings" in _Parts(module) else LossSettings
+    return _made(module, "Settings", LossSettings, LossSettings)
 
 
-def _made(module: str, name: str, kind: type[W]) -> type[W] | None:
+def _made(module: str, name: str, kind: type[W], usual: type[W] | None = None) -> type[W] | None:
+    """A class of a module, `usual` if it has none of that name; None: there is no text of it, or it needs the rest."""
     try:
-        made = getattr(_Parts(module), name)
+        parts = _Parts(module)
+        made = getattr(parts, name) if name in parts or usual is None else usual
     except (AttributeError, KeyError, NameError, OSError, TypeError):
         return None
     return made if isinstance(made, type) and issubclass(made, kind) else None

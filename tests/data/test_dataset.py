@@ -36,6 +36,12 @@ def test_take_keeps_rows_together() -> None:
     assert len(part) == 2
 
 
+@pytest.mark.parametrize("nothing", [np.array([], int), np.zeros(4, bool)])
+def test_no_rows_are_no_data_set(nothing: np.ndarray) -> None:
+    with pytest.raises(InputError, match="'small' is empty"):
+        small().take(nothing)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from coterie.problems import Custom, single
+from coterie.losses.squared import Squared
+from coterie.problems import Custom, HeldShard, Solver, single
 from coterie.problems.records import rescale
 from tests.support import mostly_slow
 
@@ -188,3 +189,16 @@ def test_points_that_are_all_the_same_are_computed_once(alike: bool) -> None:
             np.testing.assert_allclose(batched(single.once_if_alike(f)), expected, rtol=1e-12, atol=1e-12)
             jax.effects_barrier()
             assert len(seen) == (1 if alike else len(points))
+
+
+def test_a_minimiser_can_be_differentiated() -> None:
+    """Of a quadratic the minimiser moves by −1/(its curvature) along the linear term; and so does a batch of them."""
+    with jax.enable_x64(True):
+        rows = jnp.asarray([[0.6, 0.0], [0.0, 0.8]])
+        facts = jnp.array(2), jnp.array(0.5), jnp.array(0.1)  # records, what one weighs, ridge
+        shard = HeldShard(Squared(2), rows, jnp.asarray([1.0, -1.0]), *facts)
+        move = lambda linear: shard.argmin(linear, 0.5, Solver.fresh(jnp.zeros(2), True), 1e-12)[0]  # noqa: E731
+        expected = -jnp.linalg.inv(shard.hessian(jnp.zeros(2)) + 0.5 * jnp.eye(2))
+        np.testing.assert_allclose(jax.jacfwd(move)(jnp.zeros(2)), expected, atol=1e-9)
+        np.testing.assert_allclose(jax.vmap(jax.jacfwd(move))(jnp.zeros((3, 2))), jnp.stack([expected] * 3), atol=1e-9)
+        np.testing.assert_array_equal(jax.jacrev(shard.hessian)(jnp.zeros(2)), jnp.zeros((2, 2, 2)))
