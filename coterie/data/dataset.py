@@ -116,11 +116,9 @@ class Dataset:
         """The same data set with only these rows, in this order."""
         kept = {name: None if values is None else gather(values, rows) for name, values in self._per_record().items()}
         columns = {name: gather(values, rows) for name, values in self.columns.items()}
-        if not len(kept["features"]):
-            return replace(self, columns=columns, **kept)  # type: ignore[arg-type]
         taken = copy(self)  # what was looked at when it was built is not looked at again
         taken.__dict__.update(columns=columns, **kept)
-        return taken
+        return taken if len(taken) else replace(self, columns=columns, **kept)  # type: ignore[arg-type]  # refused
 
     def leave_out(self, names: Sequence[str]) -> tuple["Dataset", list["Dataset"]]:
         """The data set without these sites, and the records of each of them."""

@@ -22,9 +22,10 @@ def link(*fields: bytes | str | int) -> bytes:
     """SHA-256 over the fields, each with its type and length."""
     encoded = bytearray()
     for field in fields:
-        whole = isinstance(field, bytes)
-        data = field if whole else str(field).encode()
-        kind = b"b" if whole else _KINDS.get(type(field)) or type(field).__name__[:1].encode()  # a damaged file's, too
+        if isinstance(field, bytes):
+            kind, data = b"b", field
+        else:  # a damaged file may hold anything
+            kind, data = _KINDS.get(type(field)) or type(field).__name__[:1].encode(), str(field).encode()
         encoded += _KIND_AND_LENGTH(kind, len(data))
         encoded += data
     return hashlib.sha256(encoded).digest()
