@@ -203,8 +203,8 @@ def kills(folder: Path, count: int, twin: str, seed: int = 1) -> dict[str, Any]:
             heard.setdefault(round, set()).update(hashes)
         wrong, spent = violations(path, heard, spent)
         found += wrong
-        if any(what.startswith("refused") for what in wrong):  # nobody can go on from here
-            break
+        if any(what.startswith("refused") for what in wrong) or (twin == "early" and wrong):
+            break  # nobody can go on from here, or it is caught
     return {"killed": killed, "rounds": len(heard), "violations": found}
 
 

@@ -233,7 +233,7 @@ def test_a_second_process_is_refused_at_once(folder: Path) -> None:
 def test_killed_processes_resume(tmp_path: Path) -> None:
     """SIGKILL at random times, on the real disk; two twins must be caught: one sends before it commits, one
     stores the state after that."""
-    for name, twin, count in (("right", "", 10), ("files", "files", 6), ("wrong", "early", 8), ("late", "late", 30)):
+    for name, twin, count in (("right", "", 10), ("files", "files", 6), ("wrong", "early", 60), ("late", "late", 30)):
         (tmp_path / name).mkdir()
         command = [sys.executable, "-W", "ignore", "-m", "tests.deploy.ledger_worker", "kills"]
         command += [str(tmp_path / name), str(count), twin]
@@ -241,9 +241,9 @@ def test_killed_processes_resume(tmp_path: Path) -> None:
         if twin == "late":
             assert "the state is not the one of round" in report["violations"][-1]
             continue
-        assert report["killed"] == count
         assert report["rounds"] >= 4
         assert bool(report["violations"]) == (twin == "early"), report
+        assert report["killed"] == count or twin == "early"
 
 
 # --- P5: exact sums

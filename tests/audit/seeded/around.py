@@ -93,8 +93,8 @@ AROUND = (
         (
             ("solver = surely(gradient, -linear / low, far, low, high, solver, tolerance, how.fixed, project)", "pass"),
             (
-                "solver = newton_like(gradient, lambda x: self.hessian(x) + curvature * eye, solver, how, tolerance)",
-                "solver = newton_like(gradient, lambda x: self.hessian(x) + curvature * eye, solver, how, 1e-3)",
+                "solver = newton_like(gradient, hessian, solver, how, tolerance)",
+                "solver = newton_like(gradient, hessian, solver, how, 1e-3)",
             ),
         ),
         runs="m-admm",
