@@ -29,6 +29,8 @@ INK, RUN, POOLED, ALONE = "#333333", "#1f6fb4", "#2a9d5c", "#c8553d"
 
 
 FEW = 8  # measurements so few that each is marked: a line alone would hide where they are, or that there is one
+NAMED = 16  # parties of a graph whose names do not hide one another
+NOTHING = 1e-14  # what disagreement is when it is only rounding
 
 
 def style(axis: Axes) -> None:
@@ -47,14 +49,16 @@ def curves(result: RunResult, path: Path) -> None:
         ("consensus_gap", "disagreement: rms ‖x_i − mean‖", True),
     ]
     panels = [panel for panel in panels if panel[0] in data]  # without test records there is no score
+    if not np.any(np.array(data["consensus_gap"], float) > NOTHING):  # all parties hold one model in every round
+        panels.pop()
     figure = Figure(figsize=(1 + 4 * len(panels), 3.8), layout="constrained")
-    axes = figure.subplots(1, len(panels))
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
     rounds = np.array(data["round"])
     room = 0.05 * max(1, rounds[-1])
     for axis, (key, label, log) in zip(axes, panels, strict=True):
         mean, spread = np.array(data[key]), np.array(std[key])
         if log:
-            mean = np.where(mean > 1e-14, mean, np.nan)  # all agents start at the same point
+            mean = np.where(mean > NOTHING, mean, np.nan)  # all agents start at the same point
             axis.set_yscale("log")
         seeds = len(result["seeds"])
         name = f"{result['algorithm']['name']} ({seeds} seed{'s' if seeds > 1 else ''})"
@@ -84,7 +88,7 @@ def curves(result: RunResult, path: Path) -> None:
 
 def network(network: Network, path: Path) -> None:
     """The graph, with agents sized by their records (a histogram of degrees beyond 300 agents)."""
-    graph = network.transport
+    graph, what = network.transport, ""
     figure = Figure(figsize=(6, 4.6), layout="constrained")
     axis = figure.subplots()
     if graph.size > 300:
@@ -95,16 +99,18 @@ def network(network: Network, path: Path) -> None:
     else:
         drawn = graph.to_networkx()
         where = nx.circular_layout(drawn) if graph.kind in ("ring", "complete") else nx.kamada_kawai_layout(drawn)
-        size = 300 + 1200 * network.sizes / network.sizes.max() if graph.size <= 40 else 60
+        named, share = graph.size <= NAMED, network.sizes / network.sizes.max()
+        size = 300 + 1200 * share if named else 30 + 170 * share
         nx.draw_networkx_edges(drawn, where, ax=axis, edge_color="#888888")
         nx.draw_networkx_nodes(drawn, where, ax=axis, node_size=size, node_color="#a6cbe8", edgecolors=RUN)
-        if graph.size <= 40:
+        what += "labels: name, records" if named else "areas: records"
+        if named:
             pairs = zip(network.names, network.sizes, strict=True)
             labels = {i: f"{n}\n{c}" for i, (n, c) in enumerate(pairs)}
             nx.draw_networkx_labels(drawn, where, labels, ax=axis, font_size=7, font_color="black")
         axis.margins(0.18)
         axis.axis("off")
-    axis.set_title(f"{graph.kind}: {graph.size} parties, {len(graph.edges)} edges (labels: name, records)", fontsize=10)
+    axis.set_title(f"{graph.kind}: {graph.size} parties, {len(graph.edges)} edges{what and f' ({what})'}", fontsize=10)
     figure.savefig(path, dpi=130, format=path.suffix[1:])
 
 
