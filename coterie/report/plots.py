@@ -40,7 +40,7 @@ def style(axis: Axes) -> None:
 
 
 def curves(result: RunResult, path: Path) -> None:
-    """Train loss, test score and disagreement against rounds; references as lines; bands are ± one std over seeds."""
+    """Train loss, test score and any disagreement against rounds; references as lines; bands are ± one std over seeds."""
     data, std = result["curves"], result["curves"]["std"]
     score: Curve = "test_accuracy" if "test_accuracy" in data else "test_score"
     panels: list[tuple[Curve, str, bool]] = [
@@ -87,7 +87,7 @@ def curves(result: RunResult, path: Path) -> None:
 
 
 def network(network: Network, path: Path) -> None:
-    """The graph, with agents sized by their records (a histogram of degrees beyond 300 agents)."""
+    """The graph, with parties sized by their records (a histogram of degrees beyond 300 of them)."""
     graph, what = network.transport, ""
     figure = Figure(figsize=(6, 4.6), layout="constrained")
     axis = figure.subplots()
