@@ -40,7 +40,7 @@ def style(axis: Axes) -> None:
 
 
 def curves(result: RunResult, path: Path) -> None:
-    """Train loss, test score and any disagreement against rounds; references as lines; bands are ± one std over seeds."""
+    """Train loss, test score and any disagreement by round; references as lines; bands are ± one std over seeds."""
     data, std = result["curves"], result["curves"]["std"]
     score: Curve = "test_accuracy" if "test_accuracy" in data else "test_score"
     panels: list[tuple[Curve, str, bool]] = [
