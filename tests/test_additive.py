@@ -203,6 +203,7 @@ def test_dp_dsgd_goes_farther_on_additive_models_where_there_is_much_to_learn_fr
         assert dp_dsgd._travel(replace(public, problem=model)) == pytest.approx(share * wanted)
 
 
+@pytest.mark.slow
 def test_smoothing_changes_what_is_said_and_nothing_that_is_sent(table: Path) -> None:
     traces = {}
     for smooth in (None, 5.0):
@@ -218,6 +219,7 @@ def test_smoothing_changes_what_is_said_and_nothing_that_is_sent(table: Path) ->
     )  # a risk that goes up again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slug", mostly_slow(["gauss-avg-gd", "qdpsgd1", "dp-consensus-gd"], "gauss-avg-gd"))
 def test_other_methods_run_unchanged(table: Path, slug: str) -> None:
     tree = plan_of(table).as_json()
@@ -403,6 +405,7 @@ def test_a_party_puts_its_own_table_into_the_bins_of_the_plan(clinic: tuple[Plan
     assert np.array_equal(np.asarray(shard.targets)[:40], y)
 
 
+@pytest.mark.slow
 def test_a_party_s_page_shows_densities_to_its_owner_alone(clinic: tuple[Plan, Path, Path]) -> None:
     plan, path, state = clinic
     public, own = party_page(state), party_page(state, read_records(plan, path), read_records(plan, path))

@@ -194,7 +194,9 @@ def test_a_mean_is_in_the_units_of_the_records() -> None:
 
 
 @pytest.mark.parametrize(
-    "task", [ct.softmax(["a", "b", "c"]), ct.mlp(["a", "b", "c"], hidden=[4])], ids=["softmax", "mlp"]
+    "task",
+    [ct.softmax(["a", "b", "c"]), pytest.param(ct.mlp(["a", "b", "c"], hidden=[4]), marks=pytest.mark.slow)],
+    ids=["softmax", "mlp"],
 )
 def test_several_classes(task: ct.Task, tmp_path: Path) -> None:
     data = [(x, np.array(["a", "b", "c"])[(y > 0) + (x[:, 1] > 0).astype(int)]) for x, y in sites()]

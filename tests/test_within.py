@@ -81,6 +81,7 @@ def ways(slugs: tuple[str, ...]) -> list[Any]:
     return [pytest.param(*way, marks=pytest.mark.slow) for way in slow]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slug", "name"), [*EVERYDAY, *ways(EXACT)])
 def test_without_noise_the_optimum_of_the_set_is_reached(slug: str, name: str) -> None:
     np.testing.assert_allclose(answers(slug, name), np.tile(optimum(name), (AGENTS, 1)), atol=1e-5)

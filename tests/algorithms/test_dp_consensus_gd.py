@@ -124,6 +124,7 @@ def test_error_constants_by_the_variance_formula(rounds: int, printed: float, ex
         assert (z * float(place.shape[0])) ** 2 * showkatbakhsh_alpha(4.0, 1e-3) == pytest.approx(2 * exact)
 
 
+@pytest.mark.slow
 def test_every_release_of_stage_one_has_the_declared_noise(uniform: tuple[Layout, Trace]) -> None:
     layout, trace = uniform
     place = agent(layout, 0, noise=1.0)[0]

@@ -109,6 +109,7 @@ def test_without_noise_it_reaches_the_pooled_optimum():
     np.testing.assert_allclose(r.trace.points[0], optimum(), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_noise_recovered_from_the_transcript_has_the_declared_law():
     """b(x) inverts the argmin: it is the draw, and its norm is Gamma(d, scale); 5 % off is rejected."""
     r = ran()

@@ -38,6 +38,7 @@ def means() -> tuple[Layout, Trace]:
 SIGMA = 1.3 * 0.25 * 2 * RADIUS * DIM**0.5 / 5
 
 
+@pytest.mark.slow
 def test_noiseless_limit_is_the_pooled_optimum() -> None:
     layout = network(graph="complete", rounds=400)
     got = run(ALGORITHM, alg.EXAMPLE, layout, every=400).points[0]

@@ -95,6 +95,7 @@ def test_messages_carry_laplace_noise_of_the_declared_scale() -> None:
     assert stats.kstest(residual / residual.std(), stats.norm.cdf).pvalue < 1e-6  # and not Gaussian
 
 
+@pytest.mark.slow
 def test_noiseless_run_is_gradient_descent_with_the_same_steps() -> None:
     layout = network(graph="complete", rule="uniform", rounds=800)
     optimum = pooled(layout)

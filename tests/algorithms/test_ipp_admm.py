@@ -56,6 +56,7 @@ def test_what_is_sent_is_a_pp_admm_release() -> None:
     np.testing.assert_allclose(mine, theirs, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_never_speaking_sends_nothing(trace: Trace) -> None:
     assert trace.sent[2].sum() == 0
     np.testing.assert_array_equal(trace.points[2], 0.0)

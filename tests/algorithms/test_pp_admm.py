@@ -47,6 +47,7 @@ def test_gradient_gap_is_never_exceeded_and_nearly_attained() -> None:
     assert 0.9 * declared <= moves[-1] <= moves.max() <= declared + 2e-9
 
 
+@pytest.mark.slow
 def test_both_noises_have_their_scales() -> None:
     """With β huge in the declaration b₂ dominates; with next to none the answer gives b₁ back."""
     place, shard = agent(network(records=20, d=4, ridge=0.05), noise=1.5)

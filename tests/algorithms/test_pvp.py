@@ -98,6 +98,7 @@ def test_coupled_worlds_never_exceed_it_and_an_adversary_reaches_it(centre):
         assert gaps[0, -1] > 4 * gaps[0, 0]  # noise scaled for `released` centres would be far too small
 
 
+@pytest.mark.slow
 def test_noise_on_the_point_has_the_declared_scale():
     layout = network(rounds=10)
     with jax.enable_x64(True):
@@ -122,6 +123,7 @@ def test_noise_on_the_point_has_the_declared_scale():
     assert max(scale_p_value(norms, 4, scale * off) for off in (0.95, 1.05)) < 1e-4
 
 
+@pytest.mark.slow
 def test_the_last_step_reads_released_values_only():
     """In the last round the private own point must not matter; as printed it does, and that is not called private."""
     layout = network(rounds=4)

@@ -47,6 +47,7 @@ def test_run_equals_the_formulas():
     np.testing.assert_allclose(trace.points[0], x, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_empty_batch_is_pure_gossip_and_nothing_is_private():
     place, shard = agent(network(ridge=0.0))
     cfg = Config(step=1.0, averaging=0.6, batch=2, bits=6, range=4.0)

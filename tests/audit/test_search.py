@@ -87,6 +87,7 @@ def test_a_wrong_sensitivity_is_found_by_the_search() -> None:
     assert search(broken, steps=10).ratio > 1.5
 
 
+@pytest.mark.slow
 def test_what_was_found_is_an_attack(descent: tuple[Setting, Searched]) -> None:
     one, found = descent
     verdict = audit(one, 250, attack=found.attack)

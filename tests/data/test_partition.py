@@ -223,7 +223,7 @@ def test_of_many_sites_each_holds_out_its_share_at_random(monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "DRAWN", 500)
     sizes = np.bincount(data.sites)
     seen = np.zeros(len(data))
-    for seed in range(400):
+    for seed in range(150):
         train, test = split(data, 0.1, seed=seed)
         np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(len(data)))
         np.testing.assert_array_equal(np.bincount(data.sites[test]), [round(0.1 * size) for size in sizes])
@@ -231,7 +231,7 @@ def test_of_many_sites_each_holds_out_its_share_at_random(monkeypatch: pytest.Mo
     np.testing.assert_array_equal(split(data, 0.1, seed=7)[1], split(data, 0.1, seed=7)[1])
     assert len(few) == len(split(data, 0.1, seed=0)[1])
     chance = np.array([round(0.1 * size) for size in sizes])[data.sites] / sizes[data.sites]
-    assert np.abs(seen / 400 - chance).max() < 5.5 * np.sqrt(0.11 * 0.89 / 400)
+    assert np.abs(seen / 150 - chance).max() < 5.5 * np.sqrt(0.11 * 0.89 / 150)
 
 
 def test_parts_read_as_a_list_of_rows() -> None:

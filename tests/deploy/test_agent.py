@@ -125,6 +125,7 @@ class Crashes:
         hooked(agent, "_collect", "listen", lambda t, *_: t)
 
 
+@pytest.mark.slow
 def test_one_that_ends_behind_the_last_round_needs_nobody(tmp_path: Path) -> None:
     """Killed after its model was stored: the neighbours have its word and are gone. It is done, and sends no more."""
     house = House(Setting.small(tmp_path / "t", 2, "pr-admm", deadline=0.3, patience=5.0), tmp_path / "h")
@@ -313,6 +314,7 @@ def test_p4_of_two_processes_on_copies_of_one_ledger_one_speaks(long: Setting, t
     assert all(len(seen) == 1 for seen in house.seen.values())
 
 
+@pytest.mark.slow
 def test_p4_twin_that_lets_every_process_in_has_two_speakers(
     long: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

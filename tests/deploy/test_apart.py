@@ -169,6 +169,7 @@ def test_a_party_says_the_same_and_is_little_more_than_jax(tmp_path: Path) -> No
     assert peak < 1.3 * said(JAX)  # it was 2.5 times as much
 
 
+@pytest.mark.slow
 def test_a_table_is_read_apart_too(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     write_table(table, seed=1)

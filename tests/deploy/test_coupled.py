@@ -256,6 +256,7 @@ def test_integers_are_attacked_with_their_exact_likelihood(epsilon: float) -> No
 # ---- agents ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_agents_run_it_and_ledgers_say_whose_neighbours_are_hidden(tmp_path: Path) -> None:
     plan = dispatch(tmp_path)
     experiment = prepare(plan)
@@ -351,6 +352,7 @@ def test_three_plants_follow_the_page(tmp_path: Path, monkeypatch: pytest.Monkey
 # ---- reading and refusing --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_simulation_shows_the_cost(tmp_path: Path) -> None:
     result, _ = execute(dispatch(tmp_path, privacy={"epsilon": 20.0}), None, Console(file=io.StringIO()))
     assert result["metric"] == "negative mean cost"

@@ -62,6 +62,7 @@ def test_idle_and_half_open_connections_neither_fill_the_process_nor_keep_a_neig
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_those_who_say_too_little_are_gone_after_a_while(group: Consortium) -> None:
     async def scenario() -> None:
         kinds = {"ben": "silent", "cleo": "drip", "emil": "hello"}

@@ -272,6 +272,7 @@ def test_the_price_is_that_of_the_worst_coalition_on_the_grid() -> None:
     assert simulated.alone(0) is None
 
 
+@pytest.mark.slow
 def test_more_neighbours_than_the_claim_allows_learn_more() -> None:
     """Half of the own noise that the price asks for is refuted by the coalition's attack; what is right holds."""
     worlds = make_worlds("decor", epsilon=8.0, rounds=12, settings={"mixing": 1})

@@ -29,6 +29,7 @@ from coterie.deploy.transport import Timing
 from coterie.sums.messages import sender_of
 from tests.deploy.consortium import WIRE, Consortium, make_consortium, until
 from tests.deploy.memory import MemoryLink, MemoryNetwork, MemoryPost, MemoryTransport
+from tests.support import mostly_slow
 
 NAMES = tuple(f"p{k:02}" for k in range(20))
 SWIFT = Timing(hello=5.0, retry=(0.02, 0.2), receipt=0.01, route=4.0)
@@ -40,6 +41,8 @@ GRAPHS: dict[str, dict[str, Any]] = {
     "complete": {"kind": "complete"},
     "grid": {"kind": "grid", "rows": 4},
 }
+WIRES = [("memory", False), ("grpc", False), ("memory", True)]
+GATE = mostly_slow([False, True], False)  # a twin shows that a test can fail: not every day
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +138,7 @@ def test_every_pair_reaches_each_other(folder: Path, wire: str, count: int, grap
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("twin", [False, True], ids=["gate", "twin"])
+@pytest.mark.parametrize("twin", GATE, ids=["gate", "twin"])
 def test_a_packet_to_everybody_crosses_one_edge_for_each_receiver(
     folder: Path, twin: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,9 +192,7 @@ def test_ten_thousand_packets_take_about_a_second(folder: Path, wire: str, monke
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("wire", "twin"), [("memory", False), ("grpc", False), ("memory", True)], ids=["memory", "grpc", "twin"]
-)
+@pytest.mark.parametrize(("wire", "twin"), mostly_slow(WIRES, ("grpc", False)), ids=["memory", "grpc", "twin"])
 def test_large_packets_from_everybody_at_once_do_not_jam_a_ring(
     folder: Path, wire: str, twin: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,9 +270,7 @@ def believing(self: View, up: int) -> dict[int, int]:
 original_ways = View.ways
 
 
-@pytest.mark.parametrize(
-    ("wire", "twin"), [("memory", False), ("grpc", False), ("memory", True)], ids=["memory", "grpc", "twin"]
-)
+@pytest.mark.parametrize(("wire", "twin"), mostly_slow(WIRES, ("grpc", False)), ids=["memory", "grpc", "twin"])
 def test_a_dead_relay_is_passed_by_within_a_second(
     folder: Path, wire: str, twin: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,7 +357,7 @@ def test_what_finds_no_way_is_given_up_in_time(folder: Path) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("twin", [False, True], ids=["gate", "twin"])
+@pytest.mark.parametrize("twin", GATE, ids=["gate", "twin"])
 def test_a_party_that_comes_back_with_an_older_clock_is_found(
     folder: Path, twin: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -392,9 +391,7 @@ def test_a_party_that_comes_back_with_an_older_clock_is_found(
 # ---- cuts ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("wire", "twin"), [("memory", False), ("grpc", False), ("memory", True)], ids=["memory", "grpc", "twin"]
-)
+@pytest.mark.parametrize(("wire", "twin"), mostly_slow(WIRES, ("grpc", False)), ids=["memory", "grpc", "twin"])
 def test_a_connection_that_breaks_loses_nothing(
     folder: Path, wire: str, twin: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -629,6 +626,7 @@ def test_an_old_notice_said_again_changes_nothing(folder: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_a_neighbour_that_takes_nothing_is_passed_by(folder: Path) -> None:
     """eve says that she is the way, gives an allowance, and never takes a packet."""
 
@@ -647,7 +645,7 @@ def test_a_neighbour_that_takes_nothing_is_passed_by(folder: Path) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("twin", [False, True], ids=["gate", "twin"])
+@pytest.mark.parametrize("twin", GATE, ids=["gate", "twin"])
 def test_a_flood_fills_its_own_room_only(folder: Path, twin: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What eve pours in has no way and waits, all that she may; the twin has one room for all."""
     monkeypatch.setattr(post_module, "ROOM", 2_000_000)  # two neighbours share it
@@ -703,7 +701,7 @@ async def pour(eve: Eve, to: int, count: int, start: int = 0) -> None:
         await eve.link.write(b"".join(each))
 
 
-@pytest.mark.parametrize("twin", [False, True], ids=["gate", "twin"])
+@pytest.mark.parametrize("twin", GATE, ids=["gate", "twin"])
 @pytest.mark.parametrize(("graph", "victim", "others"), [("ring", 1, {2, 3}), ("path", 2, {1, 3})])
 def test_nobody_waits_behind_a_flood(
     folder: Path, graph: str, victim: int, others: set[int], twin: bool, monkeypatch: pytest.MonkeyPatch
@@ -727,7 +725,7 @@ def test_nobody_waits_behind_a_flood(
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("twin", [False, True], ids=["gate", "twin"])
+@pytest.mark.parametrize("twin", GATE, ids=["gate", "twin"])
 def test_a_flood_takes_a_bounded_part_of_memory_and_of_time(
     folder: Path, twin: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

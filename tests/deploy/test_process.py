@@ -78,6 +78,7 @@ def _frame(site: Site, round: int) -> bytes:
         return db.execute("SELECT frame FROM release WHERE round = ?", (round,)).fetchone()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

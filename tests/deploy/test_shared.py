@@ -354,7 +354,7 @@ def noise_in_all(house: SharedHouse, t: int) -> np.ndarray:
 
 def test_a_party_that_died_sends_the_same_message_again(tmp_path: Path) -> None:
     """With local noise a second draw for one round would be a second release."""
-    plan = shared_plan(4, "gauss-avg-gd", "ring", exchange={}, deadline=2.0)
+    plan = shared_plan(4, "gauss-avg-gd", "ring", exchange={}, deadline=0.6)
     setting = SharedSetting(plan, tmp_path / "trial")
     house = SharedHouse(setting, tmp_path / "house")
     said: dict[int, set[bytes]] = {}

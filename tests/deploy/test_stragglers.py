@@ -188,7 +188,6 @@ class Slow(Agent):
             ("ldp-dgd-range", "ring", True),
             ("sdm", "ring", False),
         ],
-        ("ldp-dgd", "complete", True),
         ("sdm", "ring", False),
     ),
 )

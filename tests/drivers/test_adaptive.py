@@ -54,6 +54,7 @@ def constant(level: float) -> Rule:
     return lambda round, released: level
 
 
+@pytest.mark.slow
 def test_the_plan_itself_just_fits(ready: tuple[Experiment, Priced]) -> None:
     """A rule that asks for the planned noise gives the planned run, to the bit, and uses the whole limit."""
     experiment, priced = ready

@@ -46,6 +46,7 @@ def test_a_run_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(once.curves[key], curve, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_who_may_be_silent_keeps_both(monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm, found = find("ipp-admm"), []
     monkeypatch.setattr(carried, "MANY", 1)

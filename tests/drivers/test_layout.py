@@ -79,6 +79,7 @@ def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(run("dgd", find("dgd").example, layout).points, want, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_turns_do_not_show() -> None:
     """Agents that solve their subproblems one after the other answer as when all solve at once."""
     layout, cfg = network(5, 8, 3, rounds=4), find("admm").example

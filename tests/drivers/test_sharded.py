@@ -116,6 +116,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.partial"))
 
 
+@pytest.mark.slow
 def test_a_state_is_used_only_by_its_own_run(tmp_path: Path) -> None:
     go(Checkpoint(tmp_path, 4))
     with pytest.raises(InputError, match="belongs to another run"):

@@ -139,6 +139,7 @@ def test_with_a_huge_budget_the_regressor_recovers_the_line():
     assert model.score(x, y) > 0.999
 
 
+@pytest.mark.slow
 def test_three_classes():
     x, y = make_blobs(900, centers=[[-1, -1], [1, -1], [0, 1.2]], cluster_std=0.3, random_state=0)
     names = np.array(["a", "b", "c"])[y]
@@ -404,6 +405,7 @@ def test_another_target_of_the_same_records_costs_again_and_one_shared_record_su
         PrivateMean(bounds=(-2, 2), random_state=0).fit(other, agents=sites)
 
 
+@pytest.mark.slow
 def test_probabilities_of_a_rare_class_are_calibrated():
     """At 8 % positive the clipped model's own probabilities are far too low: the corrected ones are near."""
     rng = np.random.default_rng(3)

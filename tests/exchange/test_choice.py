@@ -25,7 +25,7 @@ from coterie.privacy import gdp
 from tests.support import network, run
 
 SUMS = [slug for slug, a in all_algorithms().items() if a.reads != "individuals"]
-EVERYDAY = ["admm", "dp-dsgd"]
+EVERYDAY = ["dp-dsgd"]
 SIZES = [6, 9, 12, 7, 10]
 
 
@@ -96,6 +96,7 @@ def test_quantized_messages_lie_on_the_grid(rounding: str) -> None:
     assert fine.extras["cut"] == 0
 
 
+@pytest.mark.slow
 def test_stochastic_rounding_is_unbiased_and_nearest_is_not() -> None:
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(0), 4000)

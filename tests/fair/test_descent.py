@@ -37,6 +37,7 @@ def answer(plan: Plan) -> tuple[np.ndarray, Any, Any]:
     return np.asarray(made.run(priced, [0]).points[0, 0]), made, priced
 
 
+@pytest.mark.slow
 def test_a_plan_descends_on_the_fair_loss(table: Path) -> None:
     released, _, _ = answer(fair_plan(table, privacy={"epsilon": 4.0}))
     rows = directions_of(released)

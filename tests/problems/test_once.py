@@ -84,6 +84,7 @@ def test_weights_that_all_parties_share_are_those_of_each() -> None:
         np.testing.assert_allclose(runs[1], plainly(problem, [-args[0], *args[1:]], 0.3), atol=1e-13)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(rows=st.integers(1, 40), columns=st.integers(1, 40), seed=st.integers(0, 99))
 def test_any_shape_is_padded_with_nothing(rows: int, columns: int, seed: int) -> None:

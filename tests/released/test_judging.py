@@ -114,6 +114,7 @@ def simulated(experiment: Experiment, point: np.ndarray, clip: float | None) -> 
     return made, problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", mostly_slow([True, False], True), ids=["shared", "local"])
 def test_in_a_thousand_simulated_runs_errors_are_as_stated(shared: bool) -> None:
     """600 held-out records of five parties: the least for which an AUC is not refused."""

@@ -67,7 +67,9 @@ def test_the_problem_is_what_it_says(check: str) -> None:
     PROBLEM_CHECKS[check](TableSums((0, 3), (True, False), 4))
 
 
-@pytest.mark.parametrize("levels", [(0, 0, 0), (0, 3), (0,), (2, 3)])
+@pytest.mark.parametrize(
+    "levels", [(0, 3), *(pytest.param(v, marks=pytest.mark.slow) for v in ((0, 0, 0), (0,), (2, 3)))]
+)
 def test_the_worst_pair_reaches_what_is_declared(levels: tuple[int, ...]) -> None:
     problem = TableSums(levels, (False,) * len(levels), 6)
     grid = [np.array([0.0, 1.0, 0.5, 0.2, 0.8]) if not many else np.arange(many, dtype=float) for many in levels]
@@ -145,6 +147,7 @@ def test_errors_are_as_stated() -> None:
         assert 0.935 <= share <= 0.975, (name, share)
 
 
+@pytest.mark.slow
 def test_errors_that_are_too_small_are_seen() -> None:
     found = coverage(0.85)
     found.pop("median")
@@ -152,7 +155,7 @@ def test_errors_that_are_too_small_are_seen() -> None:
         assert share < 0.935, (name, share)
 
 
-@pytest.mark.parametrize("honest", [None, 4], ids=["local", "shared"])
+@pytest.mark.parametrize("honest", [pytest.param(None, marks=pytest.mark.slow), 4], ids=["local", "shared"])
 def test_statistics_of_several_parties(honest: int | None) -> None:
     table, heard = frame(), list[tuple[list[Event], float]]()
     sites = [table.iloc[rows] for rows in np.array_split(np.arange(len(table)), 5)]

@@ -139,7 +139,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "batches": lambda folder: simulated(folder, algorithm={"name": "sdm"}),
     "free rounds": lambda folder: simulated(folder, algorithm={"name": "dp-consensus-gd"}),
 }
-QUICK = ("a run", "deployed", "central noise")
+QUICK = ("a run", "deployed")
 
 
 @pytest.fixture(

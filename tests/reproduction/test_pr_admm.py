@@ -88,6 +88,7 @@ def test_a_quick_figure(tmp_path):
     assert not holds["convergence at rate O(1/K) (Remark 1)", None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "slug", mostly_slow(["dvp", "m-admm", "r-admm", "mr-admm", "dp-admm"], "dvp", "mr-admm", "dp-admm")
 )

@@ -58,6 +58,7 @@ def test_printed_last_message_of_consensus_descent_is_caught() -> None:
     assert np.isinf(found.largest_ratio)
 
 
+@pytest.mark.slow
 def test_per_coordinate_claim_of_ldp_admm_is_caught() -> None:
     found = audit(case("ldp-admm").setting(), 1000)
     assert found.violated
@@ -74,6 +75,7 @@ def test_printed_noise_of_dvp_is_half_of_what_it_must_be() -> None:
     assert found.largest_ratio == pytest.approx(0.555, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_tests_of_the_printed_ipp_admm_stay_below_its_total_where_delta_is_ordinary() -> None:
     # measured in closed form: the selection on the noise cannot exceed the printed total unless δ is tiny
     charged = lambda pure, delta: np.sqrt(2 * np.log(1 / delta)) * pure  # noqa: E731

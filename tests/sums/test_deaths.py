@@ -117,6 +117,7 @@ def test_every_pair_of_deaths(shuffle: int | None) -> None:
         play(5, 1, pair, back=True, shuffle=None if shuffle is None else seed)
 
 
+@pytest.mark.slow
 def test_some_deaths_of_eight() -> None:
     some = deaths(8, 1)
     for seed, plan in enumerate([*((death,) for death in some[::17]), *pairs(some)[::1200]]):
@@ -171,6 +172,7 @@ def deal(n: int, c: int, plan: tuple[Death, ...], shuffle: int | None = None) ->
     die_and_return(world, plan, back=True)
 
 
+@pytest.mark.slow
 def test_some_deaths_while_secrets_are_dealt() -> None:
     for seed, death in enumerate(dealing(5, 1)[::13]):
         deal(5, 1, (death,), seed if seed % 2 else None)
@@ -190,6 +192,7 @@ def test_many_pairs_of_deaths_while_secrets_are_dealt() -> None:
         deal(8, 1, pair, seed if seed % 2 else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_twenty_parties_lose_five(seed: int) -> None:
     twenty(seed)

@@ -222,6 +222,7 @@ def schedules() -> itertools.product:
     return itertools.product(subsets(four), subsets(four), subsets(four, 3), enough, enough)
 
 
+@pytest.mark.slow
 def test_two_ballots_sampled() -> None:
     opened = {len(two_ballots(*choice).opened) for choice in itertools.islice(schedules(), 0, None, 37)}
     assert min(opened) >= 1

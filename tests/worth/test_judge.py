@@ -53,6 +53,7 @@ def test_alone_is_scikit_learns_model_at_the_ridge_that_cross_validation_chooses
     assert found.ridge == RIDGES[int(np.argmin([loss(ridge) for ridge in RIDGES]))]
 
 
+@pytest.mark.slow
 def test_a_blend_keeps_to_a_good_model_where_records_are_few_and_leaves_a_bad_one() -> None:
     far: dict[str, list[float]] = {"alone": [], "good": [], "bad": []}
     for seed in range(20):
