@@ -300,7 +300,7 @@ def main() -> None:
         if isinstance(opacus, str):
             print(f"opacus {opacus}")
         else:
-            command = [sys.executable, "-m", "benchmarks.per_example", "--peer-python", str(opacus)]
+            command = [sys.executable, "-m", "benchmarks.per_example", "--opacus", str(opacus)]
             subprocess.run(command, cwd=ROOT, timeout=RUN_SECONDS)
 
 
