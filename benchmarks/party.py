@@ -121,11 +121,12 @@ def main() -> None:
     sent = [[n for n in note if n["event"] == "sent"] for note in notes]
     first, last, ends = [s[0] for s in sent], [s[-1] for s in sent], [note[-1] for note in notes]
     stages = (
-        ("resident, first round", first, "rss"), ("resident, last round", last, "rss"), ("resident, end", ends, "rss"),
-        ("peak", ends, "peak"), ("peak of the processes that prepare and certify", ends, "peak_apart"),
+        ("resident memory, first round", first, "rss"), ("resident memory, last round", last, "rss"),
+        ("resident memory, end", ends, "rss"), ("peak memory", ends, "peak"),
+        ("peak memory of the processes that prepare and certify", ends, "peak_apart"),
     )  # fmt: skip
     jax = "JAX and one addition"
-    rows = [beside(f"memory, {name}", [r[k] for r in those], jax, resident, "{:.0f} MiB") for name, those, k in stages]
+    rows = [beside(name, [r[k] for r in those], jax, resident, "{:.0f} MiB") for name, those, k in stages]
     for name, those in (("until the first round is sent", first), ("to the end, certificate included", ends)):
         spent = [r["processor"] + r["processor_apart"] for r in those]
         rows.append(beside(f"processor time {name}", spent, jax, processor, "{:.2f} s"))
