@@ -61,6 +61,9 @@ def refute() -> list[Row]:
         found = [attack(seat, trials=20_000, seed=seed) for seed in SEEDS]
         bound = reacting(seen, 2, np.ones(2), scale, np.array([1.0, abs(1 + 8 * gain), 1.0]))
         mu, epsilon = [one.mu for one in found], [one.epsilon(DELTA) for one in found]
+        if not bound:  # no ratio to it
+            print(f"{words}: μ of an attack {max(mu):g}, claimed {claimed:.3g}, proved 0")
+            continue
         rows += [
             beside(f"{words}: μ of an attack", mu, "claimed by the other account", claimed, cost=False),
             beside(f"{words}: ε of it", epsilon, "claimed by it", float(epsilon_of(claimed, DELTA)), cost=False),
@@ -82,7 +85,7 @@ def averaging() -> list[Row]:
             ((np.ones(1), 0.0), (-np.ones(1), 0.0)),
         )  # fmt: skip
         mu = [attack(seat, trials=10_000, seed=seed).mu for seed in SEEDS]
-        rows.append(beside(f"averaging, {hops} hops away: μ of an attack", mu, "exact", 2.0, cost=False))
+        rows.append(beside(f"averaging, hops away {hops}: μ of an attack", mu, "exact", 2.0, cost=False))
     return rows
 
 
