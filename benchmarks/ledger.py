@@ -73,17 +73,18 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where to write; default: a temporary folder")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    rows, late = [], 0.0
+    rows = []
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for size in (4096, 400_000):
             times = measure(Path(folder), size, args.rounds)
             turns = {name: [float(np.median(part)) for part in np.array_split(x, TURNS)] for name, x in times.items()}
             ours = turns.pop("release")
             rows += [beside(f"a release of {size:,} bytes", ours, *peer, "{:.2f} ms") for peer in turns.items()]
-            late = float(np.percentile(times["release"], 99))
-    rows.append(beside(f"99 of 100 releases of {size:,} bytes within", [late], "goal", GOAL, "{:.1f} ms"))
+            late = {name: float(np.percentile(x, 99)) for name, x in times.items()} | {"goal": GOAL}
+    ours = [late.pop("release")]
+    rows += [beside(f"99 of 100 releases of {size:,} bytes within", ours, *peer, "{:.1f} ms") for peer in late.items()]
     finish(args, "Commits of the ledger", rows, f"By the clock, medians of {TURNS} stretches of the rounds.")
-    return int(args.check and late > GOAL)
+    return int(args.check and ours[0] > GOAL)
 
 
 if __name__ == "__main__":

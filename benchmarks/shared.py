@@ -207,9 +207,7 @@ def in_one_process(n: int, size: int, turns: int) -> tuple[list[Row], list[float
         peer = "frames of a broadcast", frame * float(np.mean(around)), say
         rows.append(beside(f"{what}: bytes sent, {kind}, own and relayed", [float(total.mean())], *peer))
         if kind == "star":
-            rows.append(
-                beside(f"{what}: bytes sent by its hub", [float(total[0])], "broadcast", frame * around[0], say)
-            )
+            rows.append(beside(f"{what}: bytes sent by its hub", [float(total[0])], peer[0], frame * around[0], say))
     print(f"{what}: {dealing / BATCH / n * 1e3:.2f} ms of a party's are for dealing", file=sys.stderr, flush=True)
     return rows, ours, made
 
