@@ -277,10 +277,9 @@ def main() -> None:
             missing.append(f"{name}: {result}")
             continue
         precision, private = "float64" if loop.double else "float32", loop.package == "jax-privacy"
-        rows += compared(own, f"{name} ({loop.note})", rates([result], loop.rounds), precision, private)
-        if result.point is not None:
-            apart.append(f"{name} {gap(result, loop.average_last)}")
-    note = f"{PARTIES} parties × {RECORDS} × {DIM}. Answers differ from the NumPy loop's by: {', '.join(apart)}. "
+        rows += compared(own, name, rates([result], loop.rounds), precision, private)
+        apart.append(f"{name} {gap(result, loop.average_last)} ({loop.note})".replace("  ", " "))
+    note = f"{PARTIES} parties × {RECORDS} × {DIM}. Answers differ from the NumPy loop's by: {'; '.join(apart)}. "
     finish(args, "Other packages", rows, note + f"Not run: {'; '.join(missing) or 'none'}.")
 
 
