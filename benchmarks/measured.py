@@ -36,9 +36,9 @@ HEAD = """# Benchmarks
 <!-- made by `python -m benchmarks.measured` from benchmarks/measured/*.json: nothing here is written by hand -->
 
 Every number is a ratio to something measured in the same run: to a peer that does the same, or to a limit or goal. A
-ratio of costs (time, memory, bytes, runs) is theirs over ours, so above 1 ours costs less; other ratios, and those to
-what a model said of ours, are ours over what is beside it. Each part names the command that measures it anew (`--keep`
-stores it), the machine, the load when it ended, and the commit.
+ratio of costs (time, memory, bytes, runs, loss) is theirs over ours, so above 1 ours costs less; other ratios, and
+those to what a model said of ours, are ours over what is beside it. Each part names the command that measures it anew
+(`--keep` stores it), the machine, the load when it ended, and the commit.
 """
 
 
@@ -148,6 +148,10 @@ def keep(name: str, title: str, rows: Sequence[Row], command: str, note: str = "
     return path
 
 
+def _short(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
+
+
 def table(path: Path) -> str:
     """A stored measurement as a section of the page."""
     told = json.loads(path.read_text("utf-8"))
@@ -157,10 +161,9 @@ def table(path: Path) -> str:
         "| what | ours | beside it | ratio, median (least to most) |",
         "|---|---|---|---|",
     ]
-    lines += [
-        f"| {r['what']} | {r['ours']} | {r['peer']} | {r['ratio']:.3g} ({r['least']:.3g} to {r['most']:.3g}) |"
-        for r in told["rows"]
-    ]
+    for row in told["rows"]:
+        middle, least, most = (_short(row[key]) for key in ("ratio", "least", "most"))
+        lines.append(f"| {row['what']} | {row['ours']} | {row['peer']} | {middle} ({least} to {most}) |")
     facts = f"`{told['command']}`; {told['machine']}, load {told['load']}; commit {told['commit']}, {told['date']}."
     return "\n".join([*lines, "", " ".join(filter(None, (facts, told["note"]))), ""])
 
@@ -178,19 +181,13 @@ def commands() -> list[tuple[str, str]]:
 
 def page() -> str:
     """The whole page."""
-    files = sorted(FOLDER.glob("*.json"))
-    stored = {json.loads(path.read_text("utf-8"))["command"].split()[2].removeprefix("benchmarks.") for path in files}
-    listed = [
-        f"| `python -m benchmarks.{name}` | {what} | {'below' if name in stored else 'not stored'} |"
-        for name, what in commands()
-    ]
-    index = "\n".join(["| command | what | measured |", "|---|---|---|", *listed])
+    listed = [f"| `python -m benchmarks.{name}` | {what} |" for name, what in commands()]
     rest = (
-        "`make bench` runs those of one core, `make bench-peers` other packages in environments of their own. What is "
-        "not stored is printed by its command; older numbers of it, and what was learnt from them, are in "
-        "[older measurements](history.md).\n"
+        "`make bench` runs those of one core, `make bench-peers` other packages in environments of their own. Older "
+        "numbers, and what was learnt from them, are in [older measurements](history.md).\n"
     )
-    return "\n".join([HEAD, index, "", rest, *(table(path) for path in files)])
+    parts = (table(path) for path in sorted(FOLDER.glob("*.json")))
+    return "\n".join([HEAD, "| command | what |\n|---|---|", *listed, "", rest, *parts])
 
 
 def main() -> None:

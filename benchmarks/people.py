@@ -79,9 +79,9 @@ def main() -> int:
         beside("AUC, ε per record", records, "pooled, no privacy", whole, "{:.4f}", cost=False),
         beside("AUC, ε per person", people, "ε per record", records, "{:.4f}", cost=False),
         beside("ε of the patient with 40 records, people the unit", [per_person["person"]], "records the unit",
-               told["of_records"]["40"]),
+               told["of_records"]["40"], cost=False),
         beside("ε of a patient at two parties, people the unit", [per_person["person_at_two_parties"]], "at one party",
-               per_person["person"]),
+               per_person["person"], cost=False),
     ]  # fmt: skip
     note = f"ε = {args.epsilon:g}, {args.splits} splits; at most {record['home']['most_records']} records of a patient."
     finish(args, "Protecting people, diabetes", rows, note)

@@ -20,10 +20,12 @@ def test_the_page_is_what_the_files_say(tmp_path: Path, monkeypatch: pytest.Monk
     assert "another number" in measured.page()
 
 
-def test_every_benchmark_is_listed_with_what_it_measures() -> None:
+def test_every_benchmark_is_listed_with_what_it_measures_and_was_stored() -> None:
     listed = dict(measured.commands())
     assert {"engine", "gpu", "deploy", "samplers", "processes"} <= set(listed)
     assert all(what and "python -m" not in what for what in listed.values())
+    ran = {json.loads(path.read_text("utf-8"))["command"].split()[2].removeprefix("benchmarks.") for path in FILES}
+    assert ran == set(listed), "python -m benchmarks.NAME --keep"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
