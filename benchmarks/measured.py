@@ -37,8 +37,9 @@ HEAD = """# Benchmarks
 
 Every number is a ratio to something measured in the same run: to a peer that does the same, or to a limit or goal. A
 ratio of costs (time, memory, bytes, runs, loss) is theirs over ours, so above 1 ours costs less; other ratios, and
-those to what a model said of ours, are ours over what is beside it. Each part names the command that measures it anew
-(`--keep` stores it), the machine, the load when it ended, and the commit.
+those to what a model said of ours, are ours over what is beside it. One without a range was counted, or measured once.
+Each part names the command that measures it anew (`--keep` stores it), the machine, the load when it ended, and the
+commit.
 """
 
 
@@ -163,7 +164,8 @@ def table(path: Path) -> str:
     ]
     for row in told["rows"]:
         middle, least, most = (_short(row[key]) for key in ("ratio", "least", "most"))
-        lines.append(f"| {row['what']} | {row['ours']} | {row['peer']} | {middle} ({least} to {most}) |")
+        range_ = "" if row["least"] == row["most"] else f" ({least} to {most})"
+        lines.append(f"| {row['what']} | {row['ours']} | {row['peer']} | {middle}{range_} |")
     facts = f"`{told['command']}`; {told['machine']}, load {told['load']}; commit {told['commit']}, {told['date']}."
     return "\n".join([*lines, "", " ".join(filter(None, (facts, told["note"]))), ""])
 

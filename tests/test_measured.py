@@ -14,10 +14,12 @@ FILES = sorted(measured.FOLDER.glob("*.json"))
 def test_the_page_is_what_the_files_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert measured.PAGE.read_text("utf-8") == measured.page(), "python -m benchmarks.measured"
     told = json.loads(FILES[0].read_text("utf-8"))
-    told["rows"][0]["ours"] = "another number"
+    told["rows"] = [{"what": "a", "ours": "another number", "peer": "b", "ratio": 2.0, "least": 1.5, "most": 1234.5}]
+    told["rows"].append(told["rows"][0] | {"what": "once", "least": 2.0, "most": 2.0})
     (tmp_path / "one.json").write_text(json.dumps(told), "utf-8")
     monkeypatch.setattr(measured, "FOLDER", tmp_path)
-    assert "another number" in measured.page()
+    assert "| a | another number | b | 2 (1.5 to 1,234) |" in measured.page()
+    assert "| once | another number | b | 2 |" in measured.page()
 
 
 def test_every_benchmark_is_listed_with_what_it_measures_and_was_stored() -> None:
