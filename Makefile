@@ -88,6 +88,7 @@ $(SITE): $(READY) locks/docs.txt
 
 bench-peers: $(READY)    ## other packages side by side, in environments of their own; says what would not install
 	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.per_example --opacus
 	$(BIN)/python -m benchmarks.deploy_peers
 
 docs: $(SITE)            ## rewrite the generated parts of README and docs/ from the code, build the site in site/

@@ -5,14 +5,13 @@ qdpsgd1 (batches that a deadline cuts, 1,000 rounds) from nothing against a seco
 million dimensions against Gaussian noise of the same size, which it tends to.
 """
 
-import argparse
 import statistics
 import time
 
 import dp_accounting
 from dp_accounting.pld import PLDAccountant
 
-from benchmarks.measured import Row, keep, paired
+from benchmarks.measured import Row, arguments, finish, paired
 from coterie.experiment import public_network
 from coterie.plan import Plan, validate
 from coterie.pricing import price
@@ -75,8 +74,7 @@ def pricing(repeats: int) -> list[float]:
 
 def main() -> None:
     """Print, and store with `--keep`, one line for each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep", action="store_true", help="store what was measured")
+    parser = arguments(__doc__)
     args = parser.parse_args()
     ours, theirs, ratio = paired(closed_form, library, 3)
     excess = library() / closed_form() - 1
@@ -97,10 +95,7 @@ def main() -> None:
             close = radial.all[name] / normal
             what = f"ε of L2-Laplace noise by {name}, d = {dim:,}, {rounds} rounds"
             rows.append(Row(what, f"{radial.all[name]:.4f}", f"Gaussian of that size {normal:.4f}", *[close] * 3))
-    for row in rows:
-        print(f"{row.what}: {row.ours}; {row.peer}; ratio {row.ratio:.4g} ({row.least:.4g} to {row.most:.4g})")
-    if args.keep:
-        keep("accounting", "Accounting", rows, "python -m benchmarks.accounting --keep")
+    finish(args, "Accounting", rows)
 
 
 if __name__ == "__main__":

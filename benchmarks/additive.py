@@ -1,4 +1,4 @@
-"""What additive models are worth on Adult: `python -m benchmarks.additive [--splits 5] [--seeds 2]`.
+"""What additive models are worth on Adult: `python -m benchmarks.additive [--splits 5] [--keep]`.
 
 40,000 training records, 5,222 test records, δ = 1e-4, five splits (`data.seed`). Bins are the neutral ones that public
 ranges give: five years of age, ten hours of work, quarter decades of money; levels for categories. Everything else is
@@ -10,17 +10,15 @@ honest: the noise of one who has all records. `--data diabetes` and `--data hear
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from benchmarks.measured import arguments, beside, finish
 from coterie.drivers.references import pooled
 from coterie.experiment import Experiment, prepare
 from coterie.plan import Plan, validate
@@ -140,38 +138,30 @@ def rows_of(data: str, seeds: int) -> dict[str, Callable[[int], tuple[float, flo
 
 
 def main() -> int:
-    """Print a table; exit code 1 if Adult does not reach what it should."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print and store a line for every model; exit code 1 if Adult does not reach what it should."""
+    parser = arguments(__doc__)
     parser.add_argument("--data", choices=SOURCES, default="adult")
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--first", type=int, default=0, help="the first split")
     parser.add_argument("--seeds", type=int, default=2, help="repetitions of the noise on each split")
     parser.add_argument("--rows", default="", help="those rows alone whose name has this in it, and the linear model")
-    parser.add_argument("--out", type=Path, help="keep every number as JSON")
     args = parser.parse_args()
     found: dict[str, list[tuple[float, float]]] = {}
     for name, value in rows_of(args.data, args.seeds).items():
         if args.rows in name or name == BASE:
             found[name] = [value(split) for split in range(args.first, args.first + args.splits)]
             print(f"{name:<30}", np.round(found[name], 4).tolist(), file=sys.stderr, flush=True)
-            if args.out is not None:
-                args.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    return show(args.data, found)
-
-
-def show(data: str, found: dict[str, list[tuple[float, float]]]) -> int:
-    """The table over splits, with the spread of differences between splits."""
-    base = np.array(found[BASE])
-    print(f"\n| {data}, {len(base)} splits | accuracy | AUC | accuracy above linear | AUC above linear |")
-    print("| --- | --- | --- | --- | --- |")
-    missed = 0
-    for name, values in found.items():
-        rows = np.array(values)
-        gap, spread = (rows - base).mean(0), (rows - base).std(0)
-        sign = "" if data != "adult" or name not in WANTED else " ✓" if gap[0] >= WANTED[name] else " ✗"
-        missed += sign == " ✗"
-        cells = [f"{gap[k]:+.4f} ± {spread[k]:.4f}" for k in (0, 1)]
-        print(f"| {name} | {rows[:, 0].mean():.4f} | {rows[:, 1].mean():.4f} | {cells[0]}{sign} | {cells[1]} |")
+    base = found.pop(BASE)
+    rows = [
+        beside(f"{measure}, {name}", [one[k] for one in values], BASE, [one[k] for one in base], "{:.4f}", cost=False)
+        for name, values in found.items()
+        for k, measure in enumerate(("accuracy", "AUC"))
+    ]
+    note = f"{args.splits} splits, {args.seeds} draws of the noise on each."
+    finish(args, f"Additive models, {args.data}", rows, note, of=args.data)
+    gaps = {name: float(np.mean(values, axis=0)[0] - np.mean(base, axis=0)[0]) for name, values in found.items()}
+    missed = [name for name, wanted in WANTED.items() if args.data == "adult" and gaps.get(name, wanted) < wanted]
+    print("\n".join(f"{name}: accuracy {gaps[name]:+.4f}, wanted {WANTED[name]:+.4f}" for name in missed))
     return 1 if missed else 0
 
 

@@ -7,7 +7,6 @@ Making data, compiling, loading kernels and reporting are left out; the whole co
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
@@ -22,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.engine import median_time
-from benchmarks.measured import Row, keep, spread
+from benchmarks.measured import Row, arguments, finish, spread
 from coterie.graphs import make_graph, mixing
 
 ROUNDS, DIM, STEP, RIDGE = 100, 40, 0.5, 0.01
@@ -86,15 +85,14 @@ def by_hand(kind: str, agents: int, records: int, repeats: int) -> float:
 
 
 def main() -> None:
-    """Print one line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Print and store what was measured."""
+    parser = arguments(__doc__)
     parser.add_argument("kind", choices=["regular", "grid"])
     parser.add_argument("--agents", type=int, default=10**6)
     parser.add_argument("--records", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=7, help="of the loop by hand")
     parser.add_argument("--commands", type=int, default=3, help="how often the whole command is run")
     parser.add_argument("--goal", type=float, default=30.0, help="seconds that the whole command should take at most")
-    parser.add_argument("--keep", action="store_true", help="store what was measured")
     args = parser.parse_args()
     rounds, wholes, parts = [], [], []
     for _ in range(args.commands):  # before the loop by hand: a GPU's memory is for one process
@@ -109,14 +107,10 @@ def main() -> None:
             *spread(rounds, loops)),
         Row("the whole command", f"{whole:.1f} s", f"goal {args.goal:g} s", *spread(wholes, goal)),
     ]  # fmt: skip
-    if args.keep:
-        say = f"python -m benchmarks.command {args.kind} --agents {args.agents} --goal {args.goal:g}"
-        say += f" --repeats {args.repeats} --commands {args.commands} --keep"
-        took = ", ".join(f"{one:.1f}" for one in wholes)
-        note = f"Commands one after the other, the first with nothing in a cache if the machine is new: {took} s."
-        note += f" The first: {parts[0]}" if parts[0] else ""  # a short one does not say where its time went
-        keep(f"command-{args.agents}", f"The whole command, {args.agents:,} parties", rows, say, note)
-    print(f"| {args.kind} | {args.agents:,} | {ours:.3f} s | {loop:.3f} s | {ours / loop:.2f} | {whole:.0f} s in all |")
+    took = ", ".join(f"{one:.1f}" for one in wholes)
+    note = f"Commands one after the other, the first with nothing in a cache if the machine is new: {took} s."
+    note += f" The first: {parts[0]}" if parts[0] else ""  # a short one does not say where its time went
+    finish(args, f"The whole command, {args.agents:,} parties", rows, note, of=str(args.agents))
 
 
 if __name__ == "__main__":

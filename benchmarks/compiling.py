@@ -7,7 +7,6 @@ traces and compiles nothing anew. Goal: 3 seconds with a warm cache.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -15,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.measured import Row, keep, show
+from benchmarks.measured import Row, arguments, finish
 
 GOAL = 3.0  # seconds
 PLAN = """
@@ -50,10 +49,9 @@ def command(plan: Path, out: Path, env: dict[str, str]) -> float:
 
 def main() -> None:
     """Print and store what was measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--plan", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--keep", action="store_true", help="store what was measured")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="coterie-bench-") as name:
         folder = Path(name)
@@ -72,9 +70,7 @@ def main() -> None:
         middle = sorted(took)[len(took) // 2]
         told = f"{middle:.3g} s", f"goal {GOAL:g} s"
         rows.append(Row(f"compiling and tracing, {what}", *told, *(GOAL / x for x in (middle, max(took), min(took)))))
-    show(rows)
-    if args.keep:
-        keep("compiling", "Compiling, heart", rows, "python -m benchmarks.compiling --keep")
+    finish(args, f"Compiling, {'heart' if args.plan is None else args.plan.stem}", rows)
 
 
 if __name__ == "__main__":

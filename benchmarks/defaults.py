@@ -1,4 +1,4 @@
-"""Defaults against the best of a grid: `python -m benchmarks.defaults [--quick] [--only NAME]…`.
+"""Defaults against the best of a grid: `python -m benchmarks.defaults [--quick] [--only NAME]… [--keep]`.
 
 Every problem of `benchmarks.suite` is trained by `dp-dsgd` over a complete graph at ε = 1 and 8, δ = 1e-5: with its
 default settings, and with every setting of the grid
@@ -7,19 +7,17 @@ default settings, and with every setting of the grid
 
 (travel: Σ γ/(1 − β) in units of 1/L, with the momentum and step that `tune` gives it). The setting that is best on
 validation records, over its seeds of noise, is run again with fresh noise and scored on test records, as the defaults
-are: what is compared is settings, not luck. The score is AUC, and the share (default − .5)/(best − .5): a model that
-knows the majority only has .5.
+are: what is compared is settings, not luck. The score is AUC, of every draw of noise, and the share (default −
+.5)/(best − .5) of their means: a model that knows the majority only has .5.
 
 `--quick` takes the problems of few records. Data are found through COTERIE_DATA, and downloaded otherwise; a problem
-whose data are missing is named in the table.
+whose data are missing is named.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +25,7 @@ import jax
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
+from benchmarks.measured import Row, arguments, beside, finish
 from benchmarks.suite import SUITE, Case, Records
 from coterie.algorithms import dp_dsgd
 from coterie.data.dataset import ALL_PUBLIC
@@ -41,23 +40,6 @@ EPSILONS, DELTA = (1.0, 8.0), 1e-5
 ROUNDS, CLIPS, RIDGES = (25, 100, 400), (0.25, 0.5, 1.0), (1e-5, 1e-3)
 TRAVELS = (10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4)
 OFTEN = 8  # times as many draws of noise where records are few
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table."""
-
-    case: Case
-    epsilon: float
-    default: float
-    best: float
-    rounds: int  # of the default
-    chosen: str  # the best setting
-
-    @property
-    def share(self) -> float:
-        """What of the best the default reaches, above the majority's .5."""
-        return (self.default - 0.5) / (self.best - 0.5)
 
 
 @dataclass(frozen=True)
@@ -107,8 +89,8 @@ def grid(rounds: int, smoothness: float, bound: float) -> Iterator[dp_dsgd.Confi
         yield dp_dsgd.Config(step=step, momentum=1 - rest, clip=clip * bound, mixing=1)
 
 
-def rows_of(case: Case, seeds: int) -> Iterator[Row]:
-    """Its lines of the table."""
+def rows_of(case: Case, seeds: int) -> Iterator[tuple[float, float, Row]]:
+    """For every ε the share, and its line: a ratio of AUC for every draw of noise."""
     tried = Tried(case, case.make())
     _, validation, testing = tried.records.parts()
     drawn = seeds * (OFTEN if case.small else 1)
@@ -116,7 +98,7 @@ def rows_of(case: Case, seeds: int) -> Iterator[Row]:
     for epsilon in EPSILONS:
         experiment = tried.experiment(epsilon, None, None)
         priced = price(experiment.plan, experiment.network, fast=True)
-        default = tried.scores(train(experiment, priced, [priced.cfg], fresh)[0], testing).mean()
+        default = tried.scores(train(experiment, priced, [priced.cfg], fresh)[0], testing)
         best = -math.inf, 0, 0.0, priced.cfg
         for rounds, ridge in itertools.product(ROUNDS, RIDGES):
             experiment = tried.experiment(epsilon, ridge, rounds)
@@ -131,47 +113,38 @@ def rows_of(case: Case, seeds: int) -> Iterator[Row]:
         again = train(experiment, price(experiment.plan, experiment.network, fast=True), [cfg], fresh)[0]
         share, travel = cfg.clip / priced.public.lipschitz, cfg.step * rounds / (1 - cfg.momentum)
         chosen = f"T {rounds}, C {share:g}, travel {travel * priced.public.smoothness:.0f}, ridge {ridge:g}"
-        score = tried.scores(again, testing).mean()
-        yield Row(case, epsilon, float(default), float(score), priced.rounds, chosen)
-
-
-def table(rows: Sequence[Row], missing: Sequence[str]) -> str:
-    """The table for docs."""
-    head = ("problem", "half", "ε", "default", "best of grid", "share", "rounds", "best setting")
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for r in rows:
-        numbers = f"{r.default:.3f} | {r.best:.3f} | {r.share:.3f} | {r.rounds} | {r.chosen}"
-        lines.append(f"| {r.case.name} | {r.case.half} | {r.epsilon:g} | {numbers} |")
-    lines += [f"| {name} | | | data are missing | | | | |" for name in missing]
-    for half, epsilon in itertools.product(("choosing", "reporting"), EPSILONS):
-        if shares := [r.share for r in rows if r.case.half == half and r.epsilon == epsilon]:
-            lines.append(
-                f"| **mean** | {half} | {epsilon:g} | | | **{np.mean(shares):.3f}** | | least {min(shares):.3f} |"
-            )
-    return "\n".join(lines)
+        score = tried.scores(again, testing)
+        reached = float((default.mean() - 0.5) / (score.mean() - 0.5))
+        what = f"{case.name} ({case.half}), ε = {epsilon:g}, T {priced.rounds}: AUC, {reached:.3f} of the best above .5"
+        theirs = f"best of the grid ({chosen})", score.tolist()
+        yield epsilon, reached, beside(what, default.tolist(), *theirs, "{:.3f}", cost=False)
 
 
 def main() -> None:
-    """Print the table."""
-    asked = argparse.ArgumentParser(description="defaults against the best of a grid")
-    asked.add_argument("--quick", action="store_true", help="only problems of few records")
-    asked.add_argument("--only", action="append", choices=[c.name for c in SUITE], help="only this problem")
-    asked.add_argument("--seeds", type=int, default=1, help="draws of noise for a setting (more if records are few)")
-    given = asked.parse_args()
-    rows, missing, began = [], [], time.monotonic()
+    """Print and store a line for every problem and ε."""
+    parser = arguments(__doc__)
+    parser.add_argument("--quick", action="store_true", help="only problems of few records")
+    parser.add_argument("--only", action="append", choices=[c.name for c in SUITE], help="only this problem")
+    parser.add_argument("--seeds", type=int, default=1, help="draws of noise for a setting (more if records are few)")
+    args = parser.parse_args()
+    rows, missing, shares = list[Row](), list[str](), dict[tuple[str, float], list[float]]()
     for case in SUITE:
-        if given.only and case.name not in given.only:
-            continue
-        if given.quick and not case.small:
+        if (args.only and case.name not in args.only) or (args.quick and not case.small):
             continue
         try:
-            for row in rows_of(case, given.seeds):
+            for epsilon, share, row in rows_of(case, args.seeds):
                 rows.append(row)
-                print(f"{case.name}, ε = {row.epsilon:g}: {row.share:.3f}", flush=True)
+                shares.setdefault((case.half, epsilon), []).append(share)
+                print(row.what, flush=True)
         except InputError as error:
             missing.append(case.name)
             print(f"{case.name}: {error}", flush=True)
-    print(f"\n{table(rows, missing)}\n\n{time.monotonic() - began:.0f} s")
+    for (half, epsilon), values in sorted(shares.items()):
+        what = f"{len(values)} problems ({half}), ε = {epsilon:g}: share above .5"
+        rows.append(beside(what, values, "best of the grid", 1.0, "{:.3f}", cost=False))
+    note = f"Draws of noise: {4 * args.seeds}, and {OFTEN} times as many where records are few."
+    note += f" Data are missing: {', '.join(missing)}." if missing else ""
+    finish(args, "Defaults beside the best of a grid", rows, note)
 
 
 if __name__ == "__main__":

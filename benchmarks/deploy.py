@@ -14,7 +14,6 @@ for every time that it goes on, so a write that waits counts twice.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import cProfile
@@ -35,7 +34,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nacl.signing import VerifyKey
 
-from benchmarks.measured import Row, keep, show, spread
+from benchmarks.measured import Row, arguments, finish, spread
 from coterie.cli import main as coterie_command
 from coterie.deploy import process
 from coterie.deploy.agreement import read_agreement
@@ -268,12 +267,11 @@ def verify_times(repeats: int = 1000) -> tuple[float, float]:
 
 def main() -> None:
     """Print a table: one line per message size."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--sizes", default="100,10000,1000000")
     parser.add_argument("--rounds", type=int, default=80)
     parser.add_argument("--repeats", type=int, default=3, help="turns of deployed and bare parties")
     parser.add_argument("--profile", type=Path)
-    parser.add_argument("--keep", action="store_true", help="store what was measured")
     args = parser.parse_args()
     heads = ["d", "frame bytes", "rounds/s", "round ms", "party's processor ms", "round trip ms", "FULL commit ms"]
     heads += ["bare round ms", "bare processor ms", "round / floor", "bare / floor"]
@@ -306,20 +304,16 @@ def main() -> None:
             rows.append(Row(f"{what}, d = {d:,}", *told, *spread(ours, peer)))
         floors = f"round trip and FULL commit {1e3 * floor:.2f} ms"
         rows.append(Row(f"a round, d = {d:,}", f"{1e3 * seconds:.2f} ms", floors, *[floor / seconds] * 3))
-    show(rows)
     with tempfile.TemporaryDirectory(prefix="coterie-bench-") as name:
         times = 1e3 * np.array(asyncio.run(send_times(10**5, Path(name) / "trial")))
     print(f"from push to pull at d = 100,000: p50 {np.median(times):.2f} ms, p99 {np.quantile(times, 0.99):.2f} ms")
     sodium, openssl = verify_times()
     print(f"one signature verified: libsodium {1e3 * sodium:.2f} ms, OpenSSL {1e3 * openssl:.2f} ms")
-    if args.keep:
-        note = (
-            f"Five parties in a ring over mutual TLS, one process each, on {len(os.sched_getaffinity(0))} cores. Bare "
-            "parties draw noise by the same cipher, sign, commit, send, hear and verify: they compute nothing and keep "
-            "no state."
-        )
-        options = f"--sizes {args.sizes} --rounds {args.rounds} --repeats {args.repeats}"
-        keep("deploy", "A round of five deployed parties", rows, f"python -m benchmarks.deploy {options} --keep", note)
+    note = (
+        f"Five parties in a ring over mutual TLS, one process each, on {len(os.sched_getaffinity(0))} cores. Bare ones "
+        "draw noise by the same cipher, sign, commit, send, hear and verify: they compute nothing and keep no state."
+    )
+    finish(args, "A round of five deployed parties", rows, note)
 
 
 if __name__ == "__main__":

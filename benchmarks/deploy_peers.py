@@ -1,18 +1,17 @@
-"""Five deployed parties beside other packages' deployments: `python -m benchmarks.deploy_peers [--only flower p2pfl]`.
+"""Five deployed parties beside other packages' deployments: `python -m benchmarks.deploy_peers [--keep]`.
 
 Every party is a process, they talk over TLS on the loopback, and agree on the mean of 100 numbers by gradient rounds
 (half a step to the own records' mean, then an average), the cheapest computation there is:
     coterie   `benchmarks.deploy`: ring, mutual TLS, signed frames, noise, a FULL commit before every send
     Flower    SuperLink and five SuperNodes, FedAvg; no client certificates, no noise, state in memory
     p2pfl     five gRPC nodes, all connected, mutual TLS, FedAvg; no noise, no state; with its own timers and with 10 ms
-Rounds per second are one over the median round, start-up and first round left out; the others' answers are compared
-with the closed form. Packages live in the environments of `benchmarks.peers`. What does not install, run or finish
-within its time limit is said. All processes are killed at the end.
+Rounds are medians, start-up and first round left out, and ratios are of the others' single rounds; their answers are
+compared with the closed form. Packages live in the environments of `benchmarks.peers`. What does not install, run or
+finish within its time limit is said. All processes are killed at the end.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import datetime
 import functools
@@ -20,7 +19,6 @@ import ipaddress
 import json
 import os
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,8 +29,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measured import arguments, beside, finish
 from benchmarks.peer_loops import p2pfl_node, p2pfl_settings
-from benchmarks.peers import CACHE, ROOT, end_group, environment, last_line, machine
+from benchmarks.peers import CACHE, ROOT, end_group, environment, last_line
 
 PARTIES, RECORDS, DIM, STEP = 5, 2, 100, 0.5
 
@@ -287,8 +286,8 @@ DEPLOYMENTS: dict[
 
 
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Print and store a line for every deployment."""
+    parser = arguments(__doc__)
     parser.add_argument("--only", nargs="*", choices=("flower", "p2pfl"), default=("flower", "p2pfl"))
     parser.add_argument("--rounds", type=int, default=800, help="of coterie's parties")
     parser.add_argument("--limit", type=float, default=150, help="seconds for the rounds of another package")
@@ -296,11 +295,7 @@ def main() -> None:
     args = parser.parse_args()
     from benchmarks.deploy import deployed
 
-    print(f"{PARTIES} parties, {DIM} numbers; {machine()}")
-    print("| what | rounds/s | round | coterie ÷ this | difference from the closed form |\n|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory(prefix="coterie-bench-") as name:
-        ours = deployed(DIM, args.rounds, Path(name) / "trial")[0]
-    print(f"| coterie dp-dsgd | {1 / ours:.1f} | {1e3 * ours:.1f} ms | 1 | private |", flush=True)
+    rows, said = [], []
     for line, (package, run, rounds) in DEPLOYMENTS.items():
         if package not in args.only:
             continue
@@ -308,13 +303,22 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="coterie-bench-", ignore_cleanup_errors=True) as name:
             found = python if isinstance(python, str) else run(python, rounds, Path(name), args.limit)
         if isinstance(found, str):
-            print(f"| {line} | {found} | | | |", flush=True)
+            said.append(f"{line}: {found}")
             continue
-        seconds = statistics.median(np.diff(found["marks"]))
+        with tempfile.TemporaryDirectory(prefix="coterie-bench-") as name:  # beside every one: the machine changes
+            ours = 1e3 * deployed(DIM, args.rounds, Path(name) / "trial")[0]
+        theirs = [1e3 * float(x) for x in np.diff(found["marks"])]
         done = len(found["marks"])
-        gap = np.abs(np.array(found["point"]) - expected(done)).max()
-        note = "" if done == rounds else f"; {done} of {rounds} rounds, then it stood still"
-        print(f"| {line}{note} | {1 / seconds:.3g} | {seconds:.3g} s | {seconds / ours:,.0f} | {gap:.0e} |", flush=True)
+        apart = np.abs(np.array(found["point"]) - expected(done)).max()
+        stood = "" if done == rounds else f", {done} of {rounds} rounds, then it stood still"
+        said.append(f"{line}: {apart:.0e} from the closed form{stood}")
+        rows.append(beside("a round of dp-dsgd", [ours] * len(theirs), line, theirs, "{:,.1f} ms"))
+    finish(
+        args,
+        "Five deployed parties beside other packages",
+        rows,
+        f"{PARTIES} parties, {DIM} numbers. {'; '.join(said)}.",
+    )
 
 
 if __name__ == "__main__":

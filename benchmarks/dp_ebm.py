@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.additive import LOCAL, plan_of, private, shared
-from benchmarks.measured import Row, keep
+from benchmarks.measured import Row, arguments, keep
 from benchmarks.peers import CACHE, PACKAGES, call, environment
 from coterie.data import Dataset, split
 from coterie.data.planned import load_planned
@@ -79,12 +79,11 @@ def halved(epsilon: float) -> float:
 
 def main() -> int:
     """Print a table; exit code 3 where DP-EBM could not be run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--data", choices=RAW, default="adult")
     parser.add_argument("--splits", type=_numbers, default="0,1,2,3,4", help="numbers of splits, such as 0,1")
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 0.1])
     parser.add_argument("--seeds", type=int, default=2, help="repetitions of our noise on each split")
-    parser.add_argument("--keep", action="store_true", help="store the measurement in benchmarks/measured")
     args = parser.parse_args()
     PACKAGES[NAME] = (["interpret-core", "pandas", "scikit-learn"], "3.11")
     python = environment(NAME, CACHE)

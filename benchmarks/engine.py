@@ -10,19 +10,16 @@ All three print ratios measured in this run; nothing is asserted on wall-clock t
 
 from __future__ import annotations
 
-import argparse
 import functools
-import os
 import resource
 import sys
 import time
 from collections.abc import Callable
 
-if "--all-cores" not in sys.argv and "jax" not in sys.modules:
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+from benchmarks.one_core import pin
+
+if "jax" not in sys.modules:
+    pin()
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +27,7 @@ import numpy as np
 import scipy.optimize
 
 import benchmarks.noisy_dgd as noisy_dgd
-from benchmarks.measured import Row, keep, spread
+from benchmarks.measured import Row, arguments, finish, spread
 from coterie.algorithms.base import Algorithm, find
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, Trace, simulate
@@ -232,12 +229,11 @@ def admm(repeats: int) -> list[Row]:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--agents", type=int, nargs="*", default=[1000, 10_000, 100_000])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--skip-admm", action="store_true")
     parser.add_argument("--all-cores", action="store_true", help="do not pin to one core")
-    parser.add_argument("--keep", action="store_true", help="store what was measured")
     args = parser.parse_args()
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}")
     print(f"(a) noisy DGD on a ring, d = {DIM}, {RECORDS} records each, {ROUNDS} rounds, float32")
@@ -248,12 +244,9 @@ def main() -> None:
     if not args.skip_admm:
         print("(b) exact ADMM, 30 rounds, 5 × 7,000 × 105, float64, gradient norm 1e-8, one core")
         rows += admm(args.repeats)
-    if args.keep:
-        cores, more = ("all cores", " --all-cores") if args.all_cores else ("one core", "")
-        note = f"Wall clock on {cores}; d = {DIM}, {RECORDS} records a party in float32; ADMM in float64."
-        sizes = " ".join(map(str, args.agents))
-        command = f"python -m benchmarks.engine --agents {sizes}{more}{' --skip-admm' if args.skip_admm else ''} --keep"
-        keep("engine_all" if args.all_cores else "engine", f"Engine on {cores}", rows, command, note)
+    cores, of = ("all cores", "all") if args.all_cores else ("one core", "")
+    note = f"Wall clock on {cores}; d = {DIM}, {RECORDS} records a party in float32; ADMM in float64."
+    finish(args, f"Engine on {cores}", rows, note, of)
 
 
 if __name__ == "__main__":

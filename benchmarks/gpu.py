@@ -11,7 +11,6 @@ Prototype on an H200: (a) 0.29 s, (b) 3.6 ms per run, (c) 1.7e7 per second. The 
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import jax
@@ -31,7 +30,7 @@ from benchmarks.engine import (
     ring,
     times,
 )
-from benchmarks.measured import Row, keep, spread
+from benchmarks.measured import Row, arguments, finish, spread
 from coterie.algorithms.base import Algorithm, find
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
@@ -163,23 +162,20 @@ def per_record(batch: int) -> Row:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--agents", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--repeats", type=int, default=3)
     alone = "expander and grid alone; name one for its own peak memory"
     parser.add_argument("--only-sparse", nargs="*", choices=("regular", "grid"), metavar="KIND", help=alone)
-    parser.add_argument("--keep", action="store_true", help="store what was measured")
     args = parser.parse_args()
     told = ", ".join(f"{name} {speed / 1e9:,.0f} GB/s" for name, speed in bandwidth().items())
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}; {told}")
     rows = list[Row]()
 
     def store() -> None:
-        if args.keep and args.only_sparse is None:
-            note = f"d = {DIM}, {RECORDS} records a party, float32, what is measured at both ends included."
-            say = f"python -m benchmarks.gpu --agents {' '.join(map(str, args.agents))} --repeats {args.repeats} --keep"
-            keep("gpu", "Engine on a GPU", rows, say, note)
+        note = f"d = {DIM}, {RECORDS} records a party, float32, what is measured at both ends included."
+        finish(args, "Engine on a GPU", rows, note, of="" if args.only_sparse is None else "sparse")
 
     if args.only_sparse is None:
         print("(a) noisy DGD on a ring, float32")

@@ -1,11 +1,10 @@
-"""Commits of the durable ledger against what they are made of (`python -m benchmarks.ledger`).
+"""Commits of the durable ledger against what they are made of (`python -m benchmarks.ledger [--keep]`).
 
 For messages of 4 KB and 400 KB (state of the same size): one `release`, one bare SQLite transaction with the same two
 blobs (WAL, synchronous=FULL), and one bare append with fdatasync of as many bytes, taken in turns so that all three see
 the same disk. Goal: 99 of 100 releases within 15 ms at 400 KB (`--check` exits with 1 if not).
 """
 
-import argparse
 import contextlib
 import os
 import sqlite3
@@ -17,12 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.measured import arguments, beside, finish
 from coterie.deploy.frames import Receipt
 from coterie.deploy.ledger import DurableLedger
 from coterie.privacy.events import DiscreteGaussian
 from coterie.privacy.ledger import Budget
 
 GOAL = 15.0  # ms, 99th percentile at 400 KB
+TURNS = 5  # stretches of the rounds, whose medians are compared
 EVENT = DiscreteGaussian(1.0, 200.0)
 
 
@@ -66,22 +67,24 @@ def measure(folder: Path, size: int, rounds: int) -> dict[str, np.ndarray]:
 
 
 def main() -> int:
-    """Print one line per size and kind; 1 if `--check` was given and the goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print one line per size and peer; 1 if `--check` was given and the goal is missed."""
+    parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--folder", type=Path, help="where to write; default: a temporary folder")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    missed = False
+    rows = []
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for size in (4096, 400_000):
             times = measure(Path(folder), size, args.rounds)
-            floor = np.median(times["append + fdatasync"])
-            for name, values in times.items():
-                half, most = np.percentile(values, [50, 99])
-                print(f"{size:7d} B  {name:18s}  p50 {half:6.2f} ms  p99 {most:6.2f} ms  {half / floor:5.1f} x append")
-            missed |= size == 400_000 and float(np.percentile(times["release"], 99)) > GOAL
-    return int(args.check and missed)
+            turns = {name: [float(np.median(part)) for part in np.array_split(x, TURNS)] for name, x in times.items()}
+            ours = turns.pop("release")
+            rows += [beside(f"a release of {size:,} bytes", ours, *peer, "{:.2f} ms") for peer in turns.items()]
+            late = {name: float(np.percentile(x, 99)) for name, x in times.items()} | {"goal": GOAL}
+    ours = [late.pop("release")]
+    rows += [beside(f"99 of 100 releases of {size:,} bytes within", ours, *peer, "{:.1f} ms") for peer in late.items()]
+    finish(args, "Commits of the ledger", rows, f"By the clock, medians of {TURNS} stretches of the rounds.")
+    return int(args.check and ours[0] > GOAL)
 
 
 if __name__ == "__main__":

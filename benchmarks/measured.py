@@ -1,6 +1,7 @@
 """Stored measurements, and the page that is made of them: `python -m benchmarks.measured`.
 
-A benchmark calls `keep`: one small file in benchmarks/measured/ with the machine, the commit, the load, the command and
+A benchmark takes its options by `arguments` and ends with `finish`, which prints its rows and, if `--keep` was given,
+stores them: one small file in benchmarks/measured/ with the machine, the commit, the load, the command that was run and
 every row with its ratio to a peer or limit of the same run, and the spread of that ratio. README.md is made of these
 files and of the benchmarks' own first lines, and nothing of it is written by hand; `tests/test_measured.py` holds it to
 them.
@@ -8,11 +9,13 @@ them.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import os
 import platform
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -22,7 +25,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-__all__ = ["Row", "commands", "keep", "page", "paired", "show", "spread", "table"]
+__all__ = [
+    "Row", "arguments", "beside", "command", "commands", "finish", "keep", "page", "paired", "show", "spread", "table",
+]  # fmt: skip
 
 HERE = Path(__file__).parent
 FOLDER, PAGE = HERE / "measured", HERE / "README.md"
@@ -31,8 +36,10 @@ HEAD = """# Benchmarks
 <!-- made by `python -m benchmarks.measured` from benchmarks/measured/*.json: nothing here is written by hand -->
 
 Every number is a ratio to something measured in the same run: to a peer that does the same, or to a limit or goal. A
-ratio of times is theirs over ours, so above 1 ours is faster; other ratios are ours over what is beside it. Each part
-names the command that measures it anew (`--keep` stores it), the machine, the load when it ended, and the commit.
+ratio of costs (time, memory, bytes, runs, loss) is theirs over ours, so above 1 ours costs less; other ratios, and
+those to what a model said of ours, are ours over what is beside it. One without a range was counted, or measured once.
+Each part names the command that measures it anew (`--keep` stores it), the machine, the load when it ended, and the
+commit.
 """
 
 
@@ -72,6 +79,15 @@ def spread(ours: Sequence[float], peer: Sequence[float]) -> tuple[float, float, 
     return statistics.median(ratios), min(ratios), max(ratios)
 
 
+def beside(
+    what: str, ours: Sequence[float], name: str, peer: Sequence[float] | float, say: str = "{:.3g}", cost: bool = True
+) -> Row:
+    """A row of what was measured turn by turn, by its medians; a cost's ratio is theirs over ours, another's is not."""
+    theirs = [peer] * len(ours) if isinstance(peer, int | float) else peer
+    ratio = spread(ours, theirs) if cost else spread(theirs, ours)
+    return Row(what, say.format(statistics.median(ours)), f"{name} {say.format(statistics.median(theirs))}", *ratio)
+
+
 def show(rows: Sequence[Row]) -> None:
     """Print rows."""
     for row in rows:
@@ -89,6 +105,28 @@ def _machine() -> str:
         kind = jax.devices()[0].device_kind
         told += f", jax {jax.__version__}" + ("" if kind == "cpu" else f" on {kind}")
     return told
+
+
+def arguments(said: str | None) -> argparse.ArgumentParser:
+    """A benchmark's parser, of its docstring, with `--keep`."""
+    parser = argparse.ArgumentParser(description=said, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", action="store_true", help="store what was measured")
+    return parser
+
+
+def command() -> str:
+    """The command that is running; a place on this machine is called PATH in it."""
+    spec = sys.modules["__main__"].__spec__
+    module = spec.name if spec is not None else f"benchmarks.{Path(sys.argv[0]).stem}"
+    return " ".join(["python -m", module, *("PATH" if a.startswith("/") else shlex.quote(a) for a in sys.argv[1:])])
+
+
+def finish(asked: argparse.Namespace, title: str, rows: Sequence[Row], note: str = "", of: str = "") -> None:
+    """Print rows, and store them if `--keep` was given; `of` tells files of one benchmark apart."""
+    show(rows)
+    if asked.keep:
+        ran = command()
+        keep("_".join(filter(None, (ran.split()[2].removeprefix("benchmarks."), of))), title, rows, ran, note)
 
 
 def keep(name: str, title: str, rows: Sequence[Row], command: str, note: str = "") -> Path:
@@ -111,6 +149,10 @@ def keep(name: str, title: str, rows: Sequence[Row], command: str, note: str = "
     return path
 
 
+def _short(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
+
+
 def table(path: Path) -> str:
     """A stored measurement as a section of the page."""
     told = json.loads(path.read_text("utf-8"))
@@ -120,10 +162,10 @@ def table(path: Path) -> str:
         "| what | ours | beside it | ratio, median (least to most) |",
         "|---|---|---|---|",
     ]
-    lines += [
-        f"| {r['what']} | {r['ours']} | {r['peer']} | {r['ratio']:.3g} ({r['least']:.3g} to {r['most']:.3g}) |"
-        for r in told["rows"]
-    ]
+    for row in told["rows"]:
+        middle, least, most = (_short(row[key]) for key in ("ratio", "least", "most"))
+        range_ = "" if row["least"] == row["most"] else f" ({least} to {most})"
+        lines.append(f"| {row['what']} | {row['ours']} | {row['peer']} | {middle}{range_} |")
     facts = f"`{told['command']}`; {told['machine']}, load {told['load']}; commit {told['commit']}, {told['date']}."
     return "\n".join([*lines, "", " ".join(filter(None, (facts, told["note"]))), ""])
 
@@ -141,19 +183,13 @@ def commands() -> list[tuple[str, str]]:
 
 def page() -> str:
     """The whole page."""
-    files = sorted(FOLDER.glob("*.json"))
-    stored = {json.loads(path.read_text("utf-8"))["command"].split()[2].removeprefix("benchmarks.") for path in files}
-    listed = [
-        f"| `python -m benchmarks.{name}` | {what} | {'below' if name in stored else 'not stored'} |"
-        for name, what in commands()
-    ]
-    index = "\n".join(["| command | what | measured |", "|---|---|---|", *listed])
+    listed = [f"| `python -m benchmarks.{name}` | {what} |" for name, what in commands()]
     rest = (
-        "`make bench` runs those of one core, `make bench-peers` other packages in environments of their own. What is "
-        "not stored is printed by its command; older numbers of it, and what was learnt from them, are in "
-        "[older measurements](history.md).\n"
+        "`make bench` runs those of one core, `make bench-peers` other packages in environments of their own. Older "
+        "numbers, and what was learnt from them, are in [older measurements](history.md).\n"
     )
-    return "\n".join([HEAD, index, "", rest, *(table(path) for path in files)])
+    parts = (table(path) for path in sorted(FOLDER.glob("*.json")))
+    return "\n".join([HEAD, "| command | what |\n|---|---|", *listed, "", rest, *parts])
 
 
 def main() -> None:

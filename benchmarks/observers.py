@@ -1,20 +1,23 @@
 """What single observers learn, measured: another account refuted, ours reached, shared noise, and a search.
 
-python -m benchmarks.observers [refute|averaging|shared|search|large]...    (default: all)
+python -m benchmarks.observers [refute|averaging|shared|search|large]... [--keep]    (default: all)
+
+An attack gives a lower bound of μ, several times with other draws: beside it what an account claims, or proves.
 """
 
 from __future__ import annotations
 
 import itertools
-import sys
-import time
+import statistics
 from collections.abc import Iterator
 
 import jax
 import networkx as nx
 import numpy as np
+from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 
+from benchmarks.measured import Row, arguments, beside, finish, paired
 from coterie.algorithms.base import find
 from coterie.audit.observers import Vantage, attack
 from coterie.drivers.layout import make_layout
@@ -31,6 +34,7 @@ from coterie.problems import Custom
 __all__ = ["main"]
 
 DELTA = 1e-5
+SEEDS = range(0, 3_000_000, 1_000_000)  # of an attack, which counts up from each
 
 
 def hill(p: jax.Array, f: jax.Array, y: jax.Array) -> jax.Array:
@@ -38,13 +42,13 @@ def hill(p: jax.Array, f: jax.Array, y: jax.Array) -> jax.Array:
     return y * p[0] - 4 * f[0] * p[0] ** 2
 
 
-def refute() -> None:
+def refute() -> list[Row]:
     """v – a – u, two rounds, noise of one sensitivity: what the matrix-factorisation account claims, and what is so."""
     graph, algorithm = make_graph("path", 3), find("dp-dsgd")
     weights, still = mixing(graph, "metropolis"), (np.zeros(1), 0.0)
     cfg = algorithm.config(step=1.0, momentum=0.0, clip=1.0, mixing=1, tail=0.0)
     seen, scale = view(weights.dense(), [0]), np.ones((3, 2))
-    claimed = factorised(seen, 2, np.ones(2), scale)
+    claimed, rows = factorised(seen, 2, np.ones(2), scale), []
     for words, gain in (
         ("a's gradient is -8x", 1.0),
         ("a has no gradient", 0.0),
@@ -54,31 +58,38 @@ def refute() -> None:
             algorithm, cfg, Custom.make(hill, np.zeros(1)), graph, weights, 60, 2, 1.0, (0,), 2,
             ((np.zeros(1), 1.0), (np.zeros(1), -1.0)), {0: [still], 1: [(np.full(1, gain), 0.0)], 2: [still]},
         )  # fmt: skip
-        found = attack(seat, trials=20_000)
+        found = [attack(seat, trials=20_000, seed=seed) for seed in SEEDS]
         bound = reacting(seen, 2, np.ones(2), scale, np.array([1.0, abs(1 + 8 * gain), 1.0]))
-        print(
-            f"{words}: claimed mu {claimed:.3f}, eps {epsilon_of(claimed, DELTA):.2f}; attack mu >= {found.mu:.3f}, "
-            f"eps >= {found.epsilon(DELTA):.2f}; proved mu <= {bound:.3f}"
-        )
+        mu, epsilon = [one.mu for one in found], [one.epsilon(DELTA) for one in found]
+        if not bound:  # no ratio to it
+            print(f"{words}: μ of an attack {max(mu):g}, claimed {claimed:.3g}, proved 0")
+            continue
+        rows += [
+            beside(f"{words}: μ of an attack", mu, "claimed by the other account", claimed, cost=False),
+            beside(f"{words}: ε of it", epsilon, "claimed by it", float(epsilon_of(claimed, DELTA)), cost=False),
+            beside(f"{words}: μ of an attack", mu, "proved here", float(bound), cost=False),
+        ]
+    return rows
 
 
-def averaging() -> None:
+def averaging() -> list[Row]:
     """Means by gossip on a path of 8, the observer at its end: the attack over the exact account, hop by hop."""
     graph, algorithm = make_graph("path", 8), find("gossip-mean")
     weights = mixing(graph, "metropolis")
     scale = np.ones((8, 8))
     scale[:, 1:] = 0.5
-    exact = linear(view(weights.dense(), [0]), np.ones(8), scale)
+    exact, rows = linear(view(weights.dense(), [0]), np.ones(8), scale), []
     for hops in range(1, 6):
         seat = Vantage(
             algorithm, algorithm.config(again=0.5), Mean(1), graph, weights, 4, 8, exact[hops] / 2, (0,), hops,
             ((np.ones(1), 0.0), (-np.ones(1), 0.0)),
         )  # fmt: skip
-        found = attack(seat, trials=10_000)
-        print(f"{hops} hops: mu = 2 by the account; attack mu >= {found.mu:.3f}, {found.mu / 2:.3f} of it")
+        mu = [attack(seat, trials=10_000, seed=seed).mu for seed in SEEDS]
+        rows.append(beside(f"averaging, hops away {hops}: μ of an attack", mu, "exact", 2.0, cost=False))
+    return rows
 
 
-def shared() -> None:
+def shared() -> list[Row]:
     """A random 4-regular graph of 100 and two curious parties, and a ring: what shared noise leaves on the average."""
     graph, ratio = make_graph("regular", 100, degree=4), 10.0
     left = worst_hidden_share(graph.edges, 100, ratio, 2)
@@ -90,13 +101,15 @@ def shared() -> None:
     trace = simulate(algorithm, layout, [Run(s, cfg, 1.0) for s in range(4000)], rounds=1, record=True)
     assert trace.draws is not None
     draws = trace.draws["noise"][:, 0, :, 0]  # in units of local noise at the same ε
-    mixed = draws @ weights.dense()
     alone = float(np.sum(weights.dense() ** 2) / 100)
-    print(
-        f"4-regular 100, 2 curious: average noise variance over local {left:.4f} by the account, "
-        f"{draws.mean(1).var() * 100:.4f} measured; one message's noise {draws.var():.2f} of local; "
-        f"after mixing {mixed.var() / alone:.2f} of local"
-    )
+    rows = [
+        beside(f"variance of noise, {where}", [float(x.var()) for x in np.split(values, 4)], *peer, cost=False)
+        for where, values, *peer in (
+            ("the parties' average", draws.mean(1), "by the account", left / 100),
+            ("one message", draws, "local noise", 1.0),
+            ("after mixing", draws @ weights.dense(), "local noise", alone),
+        )
+    ]
     pairs = itertools.combinations(range(100), 2)
     worst = max(((int(np.argmax(s)), q) for q in pairs for s in [hidden_share(graph.edges, 100, ratio, q)]
                  if s.max() > left * (1 - 1e-9)), key=lambda found: found[1])  # fmt: skip
@@ -104,27 +117,28 @@ def shared() -> None:
         algorithm, cfg, Mean(1), graph, weights, 4, 1, 0.5, worst[1], worst[0],
         ((np.ones(1), 0.0), (-np.ones(1), 0.0)), everything=True,
     )  # fmt: skip
-    found = attack(seat, pilot=8000, trials=10_000)
-    print(f"charged mu = 2 a round; the worst pair {worst[1]} against {worst[0]}: attack mu >= {found.mu:.3f}")
-    print(
-        f"ring of 100, both neighbours curious: {worst_hidden_share(make_graph('ring', 100).edges, 100, ratio, 2):.3f}"
-    )
-    for name in ("dp-dsgd", "decor"):
-        settings = {"ratio": ratio, "curious": 2} if name == "decor" else {}
-        plan = validate({
-            "data": {"source": "clinics", "options": {"sites": 100, "records": 10_000}},
-            "partition": {"kind": "iid", "agents": 100}, "graph": {"kind": "regular", "degree": 4},
-            "problem": {"loss": "logistic"}, "algorithm": {"name": name, **settings}, "privacy": {"epsilon": 1.0},
-            "run": {"seeds": 5, "references": "none"},
-        })  # fmt: skip
-        experiment = prepare(plan)
-        priced = price(plan, experiment.network)
-        done = experiment.run(priced, range(5))
-        score, gap = (done.curves[key][:, -1] for key in ("test_score", "consensus_gap"))
-        print(
-            f"clinics, 100 parties of 80 records, eps = 1, {name}: accuracy {score.mean():.4f} ± {score.std():.4f}, "
-            f"parties disagree by {gap.mean():.3f}"
-        )
+    mu = [attack(seat, pilot=8000, trials=10_000, seed=seed).mu for seed in SEEDS]
+    rows.append(beside(f"the worst pair {worst[1]} against {worst[0]}: μ of an attack", mu, "charged", 2.0, cost=False))
+    ring = worst_hidden_share(make_graph("ring", 100).edges, 100, ratio, 2)
+    rows.append(beside("share of local noise on the average, a ring", [ring], "4-regular", left, cost=False))
+    local, ours = trained("dp-dsgd", {}), trained("decor", {"ratio": ratio, "curious": 2})
+    for k, what in enumerate(("accuracy", "parties disagree by")):
+        what = f"{what}, clinics, 100 parties of 80 records, ε = 1, shared noise"
+        rows.append(beside(what, ours[k], "local noise", local[k], "{:.4f}", cost=k == 1))
+    return rows
+
+
+def trained(name: str, settings: dict[str, float]) -> tuple[list[float], list[float]]:
+    """Accuracy, and how far parties disagree, over seeds of the noise."""
+    plan = validate({
+        "data": {"source": "clinics", "options": {"sites": 100, "records": 10_000}},
+        "partition": {"kind": "iid", "agents": 100}, "graph": {"kind": "regular", "degree": 4},
+        "problem": {"loss": "logistic"}, "algorithm": {"name": name, **settings}, "privacy": {"epsilon": 1.0},
+        "run": {"seeds": 5, "references": "none"},
+    })  # fmt: skip
+    experiment = prepare(plan)
+    done = experiment.run(price(plan, experiment.network), range(5))
+    return done.curves["test_score"][:, -1].tolist(), done.curves["consensus_gap"][:, -1].tolist()
 
 
 def exact_of(seen: Outlook, gain: np.ndarray, party: int, rounds: int) -> float:
@@ -150,9 +164,11 @@ def graphs(most: int) -> Iterator[Graph]:
             yield from_edges(len(found), np.array(sorted(tuple(sorted(e)) for e in found.edges)))
 
 
-def search() -> None:
+def search() -> list[Row]:
     """Convex quadratics with steps up to 2/L (gains from -1 to 1) that show more than the linear formula says."""
-    rng, best, tightest, tried = np.random.default_rng(0), (0.0, ""), 0.0, 0
+    rng, best = np.random.default_rng(0), (0.0, "")
+    over: list[float] = []
+    tight: list[float] = []
     for graph in graphs(5):
         seen_all = mixing(graph, "metropolis").dense()
         for own, rounds in itertools.product(range(graph.size), (3, 5)):
@@ -168,36 +184,53 @@ def search() -> None:
                     found = minimize(
                         goal, start, method="L-BFGS-B", bounds=[(-1, 1)] * len(start), options={"maxiter": 30}
                     )
-                    tried += 1
-                    tightest = max(tightest, -found.fun / proved)
-                    if -found.fun / formula > best[0]:
+                    over.append(-found.fun / formula)
+                    tight.append(-found.fun / proved)
+                    if over[-1] > best[0]:
                         gains = {int(i): round(float(g), 2) for i, g in zip(seen.rest, found.x, strict=True)}
-                        best = -found.fun / formula, (
+                        best = over[-1], (
                             f"edges {graph.edges.tolist()}, observer {own}, party {party}, {rounds} rounds, "
                             f"gains {gains}: mu^2 {-found.fun:.4f}, formula {formula:.4f}, proved {proved:.4f}"
                         )  # fmt: skip
-    print(f"{tried} searches; most over the linear formula: {best[0]:.3f} x its mu^2 ({best[1]})")
-    print(f"most over what is proved: {tightest:.4f} of it")
+    print(best[1])
+    what = f"most that {len(over)} searches found"
+    return [
+        Row(f"{what}, times the μ² of the linear formula", f"{max(over):.3f}", "formula 1",
+            statistics.median(over), min(over), max(over)),
+        Row(f"{what}, times the μ² that is proved", f"{max(tight):.3f}", "proof 1",
+            statistics.median(tight), min(tight), max(tight)),
+    ]  # fmt: skip
 
 
-def large() -> None:
+def large() -> list[Row]:
     """One observer of a thousand parties over a thousand rounds."""
     graph = make_graph("regular", 1000, degree=4)
-    weights = mixing(graph, "metropolis").dense()
-    began = time.process_time()
-    found = linear(view(weights, [0]), np.ones(1000), np.ones((1000, 1000)))
-    print(f"n = T = 1000, 4 neighbours: {time.process_time() - began:.1f} s; least share {found[1:].min() ** 2:.2e}")
+    seen = view(mixing(graph, "metropolis").dense(), [0])
+    rows = 1000 * len(seen.seen)
+    matrix, right = np.eye(rows) + 1 / rows, np.ones((rows, len(seen.rest)))
+
+    def bare() -> None:
+        solve_triangular(cholesky(matrix, lower=True, check_finite=False), right, lower=True, check_finite=False)
+
+    ours, peer, ratio = paired(lambda: linear(seen, np.ones(1000), np.ones((1000, 1000))), bare, 3)
+    what = f"an account of {rows:,} numbers that are seen of 1,000 parties"
+    return [Row(what, f"{ours:.1f} s", f"SciPy's Cholesky factor and solve of that size {peer:.1f} s", *ratio)]
 
 
 PARTS = {"refute": refute, "averaging": averaging, "shared": shared, "search": search, "large": large}
 
 
-def main(asked: list[str]) -> None:
-    """Print what was asked for."""
-    for name in asked or PARTS:
+def main() -> None:
+    """Print and store what was asked for."""
+    parser = arguments(__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[], help="default: all")
+    args = parser.parse_args()
+    rows = []
+    for name in args.parts or PARTS:
         print(f"--- {name}: {PARTS[name].__doc__}", flush=True)
-        PARTS[name]()
+        rows += PARTS[name]()
+    finish(args, "What single observers learn", rows, "Searches: median, least and most over all of them.")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

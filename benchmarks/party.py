@@ -1,20 +1,19 @@
 """Memory of a deployed party, and what its start costs, beside a process that imports JAX and compiles one addition.
 
-    python -m benchmarks.party [--parties 5] [--dim 5] [--rounds 20]
+    python -m benchmarks.party [--parties 5] [--dim 5] [--rounds 20] [--keep]
 
 The parties run on this machine, one process each, on a ring over mutual TLS. Memory is read by each party from its own
 /proc/self/smaps_rollup: resident, and proportional (pages that several processes share are counted once). Processor
 time is that of the party and of the processes that it has started and that have ended (pricing and compiling, the
-certificate), so it does not depend on who else is on the machine; seconds do.
+certificate), so it does not depend on who else is on the machine; seconds do. As many processes of JAX alone are
+started at once.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measured import arguments, beside, finish
 from coterie.deploy import process
 from coterie.deploy.party import Records
 from coterie.deploy.trial import Site, free_ports, sign_trial, start_agent
@@ -100,36 +100,42 @@ def run(parties: int, dim: int, rounds: int, folder: Path) -> tuple[float, list[
     return start, [[json.loads(n) for n in (s.state / "log.jsonl").read_text().splitlines()] for s in sites]
 
 
+def alone(count: int) -> tuple[list[float], list[float], float]:
+    """So many processes of JAX and one addition at once: their memory, processor seconds, and seconds by the clock."""
+    start = time.perf_counter()
+    running = [subprocess.Popen([sys.executable, "-c", ALONE], stdout=subprocess.PIPE) for _ in range(count)]
+    said = [json.loads(one.communicate()[0]) for one in running]
+    return [kilobytes / MIB for kilobytes, _ in said], [seconds for _, seconds in said], time.perf_counter() - start
+
+
 def main() -> None:
-    """Print two tables: memory at each stage, and the way to the first round."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print and store memory at each stage, and the way to the first round."""
+    parser = arguments(__doc__)
     parser.add_argument("--parties", type=int, default=5)
     parser.add_argument("--dim", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=20)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="coterie-bench-", dir=os.environ.get("COTERIE_BENCH_DIR")) as folder:
         start, notes = run(args.parties, args.dim, args.rounds, Path(folder) / "trial")
-    alone = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, check=True)
-    resident, processor = json.loads(alone.stdout)
+    resident, processor, clock = alone(args.parties)
     sent = [[n for n in note if n["event"] == "sent"] for note in notes]
-    ends = [note[-1] for note in notes]
-    print(f"JAX and one addition: {resident / MIB:.0f} MiB resident, {processor:.2f} s of processor\n")
-    print("| a party's memory, median | resident MiB | ratio to JAX | proportional MiB |\n|---|---|---|---|")
-    for name, rows in (("first round", [s[0] for s in sent]), ("last round", [s[-1] for s in sent]), ("end", ends)):
-        rss, pss = (statistics.median(r[key] for r in rows) for key in ("rss", "pss"))
-        print(f"| {name} | {rss:.0f} | {rss * MIB / resident:.2f} | {pss:.0f} |")
-    for name, key in (("peak", "peak"), ("peak of the processes that prepare and certify", "peak_apart")):
-        most = max(row[key] for row in ends)
-        print(f"| {name} | {most:.0f} | {most * MIB / resident:.2f} | |")
-    first = [s[0] for s in sent]
-    own, apart = (statistics.median(r[key] for r in first) for key in ("processor", "processor_apart"))
+    first, last, ends = [s[0] for s in sent], [s[-1] for s in sent], [note[-1] for note in notes]
+    stages = (
+        ("resident memory, first round", first, "rss"), ("resident memory, last round", last, "rss"),
+        ("resident memory, end", ends, "rss"), ("peak memory", ends, "peak"),
+        ("peak memory of the processes that prepare and certify", ends, "peak_apart"),
+    )  # fmt: skip
+    jax = "JAX and one addition"
+    rows = [beside(name, [r[k] for r in those], jax, resident, "{:.0f} MiB") for name, those, k in stages]
+    for name, those in (("until the first round is sent", first), ("to the end, certificate included", ends)):
+        spent = [r["processor"] + r["processor_apart"] for r in those]
+        rows.append(beside(f"processor time {name}", spent, jax, processor, "{:.2f} s"))
     later = max(datetime.fromisoformat(r["time"]).timestamp() for r in first) - start
-    whole = statistics.median(r["processor"] + r["processor_apart"] for r in ends)
-    print("\n| until the first round is sent | seconds | ratio to JAX |\n|---|---|---|")
-    print(f"| a party's processor time | {own + apart:.2f} | {(own + apart) / processor:.1f} |")
-    print(f"| of it in the process that prices and compiles | {apart:.2f} | {apart / processor:.1f} |")
-    print(f"| by the clock, all {args.parties} parties on {os.cpu_count()} cores | {later:.1f} | |")
-    print(f"| a party's processor time to its end, certificate included | {whole:.2f} | {whole / processor:.1f} |")
+    what = f"by the clock until {args.parties} parties have sent their first round"
+    rows.append(beside(what, [later], f"as many processes of {jax}", clock, "{:.1f} s"))
+    shared = sum(r["pss"] for r in last) / sum(r["rss"] for r in last)
+    note = f"Pages that parties share counted once, their memory in the last round is {shared:.2f} of that."
+    finish(args, "A deployed party's memory and start", rows, note)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Other packages, side by side: `make bench-peers`, or `python -m benchmarks.peers [--only flower …]`.
+"""Other packages, side by side: `make bench-peers`, or `python -m benchmarks.peers [--only flower …] [--keep]`.
 
 Ten parties with 700 records of 105 numbers average over everybody and take a logistic gradient step (decentralized
 gradient descent on a complete graph; federated averaging does the two in the other order): rounds per second, of wall
@@ -6,25 +6,21 @@ clock and of processor time, of
     coterie     through its driver, float64 and float32, without and with privacy (clipped records, Gaussian noise)
     JAX scan    written by hand for this case
     NumPy loop  written by hand
-    packages    `benchmarks.peer_loops`: what each does differently is in the last column
-Every answer is compared with the NumPy loop's. "coterie ÷ this" divides our rate, at the line's precision, by the
-line's: dgd and dp-dsgd with privacy on, both on one core, and dp-dsgd spread over all cores. Packages get virtual
-environments of their own in the user's cache, and a time limit; what does not install, run or finish is said.
-dp-accounting has no such loop (see `benchmarks.accounting`), nor has Opacus: `benchmarks.per_example` runs beside it,
-unless --only says otherwise. What runs here is pinned to one core unless the line says otherwise (--all-cores: nothing
-is); packages get all cores, but one thread for a matrix product, as here. Medians of several runs; nothing is asserted
-on wall-clock time.
+    packages    `benchmarks.peer_loops`: what each does differently is said beside it
+Every answer is compared with the NumPy loop's. Our rate is that at the peer's precision: dgd on one core, and dp-dsgd
+with privacy on, on one core by processor time and spread over all cores by the clock. Packages get virtual environments
+of their own in the user's cache, and a time limit; what does not install, run or finish is said. dp-accounting has no
+such loop (see `benchmarks.accounting`), nor has Opacus (`benchmarks.per_example --opacus`). What runs here is pinned to
+one core unless the line says otherwise (--all-cores: nothing is); packages get all cores, but one thread for a matrix
+product, as here. Nothing is asserted on wall-clock time.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
-import platform
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -41,6 +37,7 @@ if "--all-cores" not in sys.argv and __name__ == "__main__":
 
 import numpy as np  # noqa: E402
 
+from benchmarks.measured import Row, arguments, beside, finish  # noqa: E402
 from benchmarks.peer_loops import LOOPS  # noqa: E402
 from benchmarks.peer_task import (  # noqa: E402
     DIM,
@@ -209,14 +206,13 @@ def elsewhere(name: str, python: Path, repeats: int, limit: float) -> Found | st
     return Found([Mark(*span) for span in answer["spans"]], answer["total"], point)
 
 
-# -- the table --------------------------------------------------------------------------------------------------------
+# -- what they come to -------------------------------------------------------------------------------------------------
 
 
-def rates(found: list[Found], rounds: int) -> Mark:
-    """Median rounds per second of wall clock and of processor time."""
+def rates(found: list[Found], rounds: int) -> list[Mark]:
+    """Rounds per second of wall clock and of processor time, of every repeat."""
     taken = [span for f in found for span in f.spans]
-    middle = (statistics.median(span.wall for span in taken), statistics.median(span.processor for span in taken))
-    return Mark(*(rounds / max(seconds, 1e-9) for seconds in middle))
+    return [Mark(*(rounds / max(seconds, 1e-9) for seconds in span)) for span in taken]
 
 
 def gap(found: Found, average_last: bool = False) -> str:
@@ -228,21 +224,21 @@ def gap(found: Found, average_last: bool = False) -> str:
     return f"{np.abs(found.point - like).max():.0e}"
 
 
-def machine() -> str:
-    """What this runs on, and how busy it is."""
-    name = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        models = [s for s in Path("/proc/cpuinfo").read_text().splitlines() if s.startswith("model name")]
-        name = models[0].partition(":")[2].strip() if models else name
-    return (
-        f"{os.cpu_count()} cores of {name}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f} at start"
-    )
+def compared(own: dict[str, list[Mark]], name: str, theirs: list[Mark], precision: str, private: bool) -> list[Row]:
+    """Ours at that precision beside a peer; one with privacy beside ours with privacy alone."""
+    ways = [("dgd", 0, "a second"), ("dp-dsgd", 1, "a processor second"), ("dp-dsgd on all cores", 0, "a second")]
+    return [
+        beside(f"rounds of {way}, {precision}", [mark[k] for mark in own[f"coterie {way}, {precision}"]], name,
+               [mark[k] for mark in theirs], "{:,.4g} " + per, cost=False)
+        for way, k, per in ways[private:]
+    ]  # fmt: skip
 
 
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", choices=PACKAGES, help="install and run these packages only")
+    """Print and store a few lines for every peer."""
+    parser = arguments(__doc__)
+    packages = sorted({loop.package for loop in LOOPS.values()})
+    parser.add_argument("--only", nargs="*", choices=packages, help="install and run these packages only")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=1000, help="of one repeat, for what runs here")
     parser.add_argument("--limit", type=float, default=RUN_SECONDS, help="seconds that a package's loop gets")
@@ -251,13 +247,6 @@ def main() -> None:
     args = parser.parse_args()
     from benchmarks.peer_ours import ours  # here: packages' environments, which have no JAX, import this module too
 
-    wanted = [name for name in PACKAGES if args.only is None or name in args.only]
-
-    print(f"{PARTIES} parties × {RECORDS} × {DIM}; {machine()}")
-    print(
-        "| what | rounds/s | rounds per processor s | coterie ÷ this, wall clock | in processor time | difference |  |"
-    )
-    print("|---|---|---|---|---|---|---|")
     here: dict[str, Callable[[], Found]] = {
         "NumPy loop, float64": lambda: numpy_loop(args.rounds),
         "JAX scan, float64": lambda: jax_scan(args.rounds, True),
@@ -275,33 +264,23 @@ def main() -> None:
         name = f"coterie dp-dsgd on all cores, {precision}"
         found[name] = spread(args.rounds, args.repeats, precision == "float64", True, args.limit)
     own = {name: rates(found[name], args.rounds) for name in found}
-
-    def show(name: str, rate: Mark, precision: str, difference: str, note: str) -> None:
-        mine = [own[f"coterie {algorithm}, {precision}"] for algorithm in ("dgd", "dp-dsgd", "dp-dsgd on all cores")]
-        cells = [" / ".join(f"{m[k] / rate[k]:.3g}" for m in mine) for k in (0, 1)]
-        print(f"| {name} | {rate[0]:,.4g} | {rate[1]:,.4g} | {' | '.join(cells)} | {difference} | {note} |", flush=True)
-
-    for name in found:
-        private = "dp-" in name
-        difference, note = ("", "privacy on") if private else (gap(found[name][0]), "")
-        show(name, own[name], name[-7:], difference, note)
-    pythons = {name: environment(name, args.cache) for name in wanted}
+    rows = [row for name in here if "coterie" not in name for row in compared(own, name, own[name], name[-7:], False)]
+    apart = [f"{name} {gap(found[name][0])}" for name in here if "dp-" not in name]
+    missing = []
+    pythons = {name: environment(name, args.cache) for name in (packages if args.only is None else args.only)}
     for name, loop in LOOPS.items():
         if loop.package not in pythons:
             continue
         python = pythons[loop.package]
         result = python if isinstance(python, str) else elsewhere(name, python, args.repeats, args.limit)
         if isinstance(result, str):
-            print(f"| {name} | {result} | | | | | {loop.note} |", flush=True)
+            missing.append(f"{name}: {result}")
             continue
-        precision = "float64" if loop.double else "float32"
-        show(name, rates([result], loop.rounds), precision, gap(result, loop.average_last), loop.note)
-    if opacus := pythons.get("opacus"):
-        if isinstance(opacus, str):
-            print(f"opacus {opacus}")
-        else:
-            command = [sys.executable, "-m", "benchmarks.per_example", "--peer-python", str(opacus)]
-            subprocess.run(command, cwd=ROOT, timeout=RUN_SECONDS)
+        precision, private = "float64" if loop.double else "float32", loop.package == "jax-privacy"
+        rows += compared(own, name, rates([result], loop.rounds), precision, private)
+        apart.append(f"{name} {gap(result, loop.average_last)} ({loop.note})".replace("  ", " "))
+    note = f"{PARTIES} parties × {RECORDS} × {DIM}. Answers differ from the NumPy loop's by: {'; '.join(apart)}. "
+    finish(args, "Other packages", rows, note + f"Not run: {'; '.join(missing) or 'none'}.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What protecting people, not records, costs on diabetes: `python -m benchmarks.people [--splits 5] [--epsilon 1]`.
+"""What protecting people, not records, costs on diabetes: `python -m benchmarks.people [--splits 5] [--keep]`.
 
 All 99,343 stays of 69,990 patients (one has 40 of them), dealt to ten parties by patient, a fifth of the patients held
 out. Noise is shared, nine of ten parties honest, everything else as it comes. On each split (`data.seed`): the optimum
@@ -8,12 +8,12 @@ far it is below the pooled one; and what ε per record means for the patient wit
 
 from __future__ import annotations
 
-import argparse
 import sys
 from typing import Any
 
 import numpy as np
 
+from benchmarks.measured import arguments, beside, finish
 from coterie.drivers.references import pooled
 from coterie.experiment import prepare
 from coterie.explain import unit_block
@@ -60,8 +60,8 @@ def cell(split: int, epsilon: float, unit: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Print a table; exit code 1 if people's AUC is too far below the pooled one."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print and store what splits gave; exit code 1 if people's AUC is too far below the pooled one."""
+    parser = arguments(__doc__)
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--first", type=int, default=0, help="the first data.seed")
     parser.add_argument("--epsilon", type=float, default=1.0)
@@ -72,17 +72,20 @@ def main() -> int:
         table.append((record["pooled"], person["auc"], record["auc"]))
         row = "  ".join(f"{name} {x:.4f}" for name, x in zip(("pooled", "person", "record"), table[-1], strict=True))
         print(f"split {split}: {row}; {person['sizes']} people, {record['sizes']} records to train on", flush=True)
+    whole, people, records = (list(values) for values in zip(*table, strict=True))
     told, per_person = record["protects"], person["protects"]
-    print(f"\nε of one record: {told['record']:.4g}; of the patient with 40 records: {per_person['person']:.4g} where")
-    print(f"people are the unit, {told['of_records']['40']:.4g} where records are; of a patient at two parties:")
-    print(
-        f"{per_person['person_at_two_parties']:.4g}; most records at one party here: {record['home']['most_records']}"
-    )
-    mean = np.mean(table, axis=0)
-    print(f"\n{'ε = ' + format(args.epsilon, 'g'):<24}{'AUC':>8}{'below pooled':>14}")
-    for name, x in zip(("pooled, no privacy", "ε per person", "ε per record"), mean, strict=True):
-        print(f"{name:<24}{x:>8.4f}{mean[0] - x:>14.4f}")
-    near = mean[0] - mean[1] <= NEAR
+    rows = [
+        beside("AUC, ε per person", people, "pooled, no privacy", whole, "{:.4f}", cost=False),
+        beside("AUC, ε per record", records, "pooled, no privacy", whole, "{:.4f}", cost=False),
+        beside("AUC, ε per person", people, "ε per record", records, "{:.4f}", cost=False),
+        beside("ε of the patient with 40 records, people the unit", [per_person["person"]], "records the unit",
+               told["of_records"]["40"], cost=False),
+        beside("ε of a patient at two parties, people the unit", [per_person["person_at_two_parties"]], "at one party",
+               per_person["person"], cost=False),
+    ]  # fmt: skip
+    note = f"ε = {args.epsilon:g}, {args.splits} splits; at most {record['home']['most_records']} records of a patient."
+    finish(args, "Protecting people, diabetes", rows, note)
+    near = float(np.mean(whole) - np.mean(people)) <= NEAR
     print(f"within {NEAR} of pooled: {'yes' if near else 'NO'}")
     return int(not near)
 

@@ -1,50 +1,62 @@
-"""Clipped per-example gradients per second, against peers in one run: `python -m benchmarks.per_example`.
+"""Clipped per-example gradients per second, against peers in one run: `python -m benchmarks.per_example [--keep]`.
 
 The 784-50-10 sigmoid perceptron (39,760 parameters), float32, one core unless --all-cores: Σ_r clip_K(∇loss_r) at batch
 20, 256 and 2048 by
     ours           `Perceptron.weighted_gradient` with its closed-form norms
     non-private    the same without clipping: the rate that clipping is measured against (goal ≥ 90 %)
     vmap(grad)     every record's gradient formed, then clipped
-    opacus ghost   (--peer-python) its fast gradient clipping (goal: 3× at 256, 2× at 2048)
-    opacus hooks, torch                  its per-sample hooks, and a plain backward pass
-Peers run in their own interpreter with the same data and parameters; their clipped sums are compared with ours. Times
-are the best of several, since other programs may disturb any of them; nothing is asserted on wall-clock time.
+    opacus ghost   (--opacus) its fast gradient clipping (goal: 3× at 256, 2× at 2048)
+    opacus hooks, torch              its per-sample hooks, and a plain backward pass
+Opacus runs in an interpreter that has it, or in one that `benchmarks.peers` makes, with the same data and parameters;
+its clipped sums are compared with ours. Every turn's time is the best of several, since other programs may disturb any
+of them, and processor time on one core.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-try:
-    from benchmarks.one_core import pin
-except ModuleNotFoundError:  # the peer's interpreter runs this file by its path
-    from one_core import pin  # type: ignore[import-not-found,no-redef]
+from benchmarks.one_core import ONE_CORE, pin
 
-ONE_CORE = __name__ == "__main__" and pin()
+if __name__ == "__main__":
+    pin()
 
-import numpy as np  # noqa: E402
+import numpy as np
 
+from benchmarks.measured import Row, arguments, beside, finish
+from benchmarks.peers import CACHE, ROOT, environment, last_line
+
+OURS = "ours"
+Times = dict[str, list[float]]  # seconds of a batch, in every turn
 SIZES, CLIP, BATCHES = (784, 50, 10), 0.5, (20, 256, 2048)
+CLOCK = time.process_time if ONE_CORE else time.perf_counter
 
 
-def best(f: Callable[[], Any], seconds: float = 1.0, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Least seconds of one call, over at least five and about `seconds` of them, after a warm-up."""
-    f()
-    times: list[float] = []
-    while len(times) < 5 or sum(times) < seconds:
-        start = clock()
+def turns(ways: dict[str, Callable[[], Any]], count: int) -> Times:
+    """Seconds of a call of every way: in each turn the least of at least three, and of a fifth of a second of them."""
+    took: Times = {name: [] for name in ways}
+    for f in ways.values():
         f()
-        times.append(clock() - start)
-    return min(times)
+    for _ in range(count):
+        for name, f in ways.items():
+            times: list[float] = []
+            while len(times) < 3 or sum(times) < 0.2:
+                start = CLOCK()
+                f()
+                times.append(CLOCK() - start)
+            took[name].append(min(times))
+    return took
 
 
 def make_data(seed: int = 0) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
@@ -59,8 +71,8 @@ def make_data(seed: int = 0) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
     return features.astype(np.float32), labels, [p.astype(np.float32) for p in params]
 
 
-def measure_ours(batch: int) -> tuple[dict[str, float], np.ndarray]:
-    """Seconds per batch of our three ways, and the clipped sum."""
+def measure_ours(batch: int, count: int) -> tuple[Times, float]:
+    """Our three ways, and the norm of the clipped sum."""
     import jax
     import jax.numpy as jnp
 
@@ -82,23 +94,70 @@ def measure_ours(batch: int) -> tuple[dict[str, float], np.ndarray]:
 
     answer = np.asarray(ours(x))
     np.testing.assert_allclose(answer, formed(x), atol=2e-3 * np.abs(answer).max())  # TF32 products on a GPU
-    ways = {"ours": ours, "non-private": plain, "vmap(grad)": formed}
-    return {name: best(lambda: jax.block_until_ready(f(x))) for name, f in ways.items()}, answer  # noqa: B023
+    ways = {OURS: ours, "non-private": plain, "vmap(grad)": formed}
+    calls = {name: partial(lambda f: jax.block_until_ready(f(x)), f) for name, f in ways.items()}
+    return turns(calls, count), float(np.linalg.norm(answer))
 
 
-def measure_peer(folder: Path) -> None:
-    """In the peer's interpreter: seconds per batch and norm of the clipped sum, as JSON on the last line."""
+def compared(what: str, batch: int, times: Times) -> list[Row]:
+    """Our rate beside every other."""
+    rates = {name: [batch / seconds / 1e3 for seconds in those] for name, those in times.items()}
+    ours = rates.pop(OURS)
+    return [beside(f"{what}, batch {batch:,}", ours, *peer, "{:.2f} thousand a second", cost=False)
+            for peer in rates.items()]  # fmt: skip
+
+
+# -- Opacus, in an interpreter that has it -----------------------------------------------------------------------------
+
+
+def opacus_ways(model: Callable[[], Any], z: np.ndarray, y: np.ndarray, count: int) -> dict[str, Any]:
+    """Times of its ghost clipping, its hooks and a plain backward pass of PyTorch; norms of the clipped sums."""
     import warnings
 
-    import opacus
     import torch
     from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
     from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
     warnings.filterwarnings("ignore")
-    if "--all-cores" not in sys.argv:
+    if ONE_CORE:
         torch.set_num_threads(1)
+    records, labels = torch.from_numpy(z), torch.from_numpy(y)
+    settings = {"noise_multiplier": 0.0, "max_grad_norm": CLIP, "expected_batch_size": len(z)}
+    loss = torch.nn.CrossEntropyLoss()
+    ghost = GradSampleModuleFastGradientClipping(model(), max_grad_norm=CLIP, use_ghost_clipping=True)
+    ghost_optimizer = DPOptimizerFastGradientClipping(torch.optim.SGD(ghost.parameters(), lr=0.0), **settings)
+    criterion = DPLossFastGradientClipping(ghost, ghost_optimizer, loss, "mean")
+
+    def by_ghost() -> None:
+        ghost_optimizer.zero_grad()
+        criterion(ghost(records), labels).backward()
+
+    hooks = GradSampleModule(model())
+    hooks_optimizer = DPOptimizer(torch.optim.SGD(hooks.parameters(), lr=0.0), **settings)
+
+    def by_hooks() -> None:
+        hooks_optimizer.zero_grad()
+        loss(hooks(records), labels).backward()
+        hooks_optimizer.clip_and_accumulate()
+
+    plain = model()
+
+    def by_torch() -> None:
+        plain.zero_grad()
+        loss(plain(records), labels).backward()
+
+    def norm(net: torch.nn.Module, attribute: str) -> float:
+        return float(torch.sqrt(sum((getattr(p, attribute) ** 2).sum() for p in net.parameters())))
+
+    times = turns({"Opacus, ghost": by_ghost, "Opacus, hooks": by_hooks, "PyTorch, non-private": by_torch}, count)
+    return {"times": times, "norms": [norm(ghost, "grad"), norm(hooks, "summed_grad")]}
+
+
+def measure_opacus(folder: Path, count: int) -> None:
+    """The perceptron at every batch, as JSON on the last line."""
+    import torch
+
     stored = np.load(folder / "data.npz")
 
     def model() -> torch.nn.Module:
@@ -109,89 +168,70 @@ def measure_peer(folder: Path) -> None:
                 layer.bias.copy_(torch.from_numpy(stored[f"p{2 * k + 1}"]))
         return net
 
-    def norm(net: torch.nn.Module, attribute: str) -> float:
-        return float(torch.sqrt(sum((getattr(p, attribute) ** 2).sum() for p in net.parameters())))
-
-    out: dict[str, Any] = {"versions": f"opacus {opacus.__version__}, torch {torch.__version__}"}
-    for batch in BATCHES:
-        z, y = torch.from_numpy(stored["features"][:batch]), torch.from_numpy(stored["labels"][:batch])
-        settings = {"noise_multiplier": 0.0, "max_grad_norm": CLIP, "expected_batch_size": batch}
-
-        ghost = GradSampleModuleFastGradientClipping(model(), max_grad_norm=CLIP, use_ghost_clipping=True)
-        ghost_optimizer = DPOptimizerFastGradientClipping(torch.optim.SGD(ghost.parameters(), lr=0.0), **settings)
-        criterion = DPLossFastGradientClipping(ghost, ghost_optimizer, torch.nn.CrossEntropyLoss(), "mean")
-
-        def by_ghost() -> None:
-            ghost_optimizer.zero_grad()  # noqa: B023
-            criterion(ghost(z), y).backward()  # noqa: B023
-
-        hooks = GradSampleModule(model())
-        hooks_optimizer = DPOptimizer(torch.optim.SGD(hooks.parameters(), lr=0.0), **settings)
-        plain_loss = torch.nn.CrossEntropyLoss()
-
-        def by_hooks() -> None:
-            hooks_optimizer.zero_grad()  # noqa: B023
-            plain_loss(hooks(z), y).backward()  # noqa: B023
-            hooks_optimizer.clip_and_accumulate()  # noqa: B023
-
-        plain = model()
-
-        def by_torch() -> None:
-            plain.zero_grad()  # noqa: B023
-            plain_loss(plain(z), y).backward()  # noqa: B023
-
-        ways = {"opacus ghost": by_ghost, "opacus hooks": by_hooks, "torch": by_torch}
-        out[str(batch)] = {name: best(f) for name, f in ways.items()}
-        out[f"norm {batch}"] = [norm(ghost, "grad"), norm(hooks, "summed_grad")]
-    print(json.dumps(out))
+    features, labels = stored["features"], stored["labels"]
+    print(json.dumps({str(b): opacus_ways(model, features[:b], labels[:b], count) for b in BATCHES}))
 
 
-def ask_peer(python: str | None) -> dict[str, Any] | None:
-    """The peer's measurements, or None with a line that says why there are none."""
-    if python is None:
-        print("no peer: give --peer-python an interpreter that has torch and opacus")
-        return None
-    features, labels, params = make_data()
+def add_opacus(parser: argparse.ArgumentParser) -> None:
+    """The options that `ask_opacus` needs."""
+    parser.add_argument("--opacus", metavar="PYTHON", nargs="?", const="", help="that has it; or make one")
+    parser.add_argument("--all-cores", action="store_true", help="do not pin to one core (and for a GPU)")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--as-peer", type=Path, help=argparse.SUPPRESS)
+
+
+def ask_opacus(
+    args: argparse.Namespace, made: tuple[np.ndarray, np.ndarray, list[np.ndarray]], options: Sequence[str] = ()
+) -> tuple[dict[str, Any], str]:
+    """What Opacus takes for these records, labels and parameters, and a sentence with its versions, or why it is not.
+
+    The module that runs is called in the other interpreter with `--as-peer` and a folder with data.npz.
+    """
+    if args.opacus is None:
+        return {}, "Opacus was not asked for."
+    python = args.opacus or environment("opacus", CACHE)
+    if isinstance(python, str) and not args.opacus:
+        return {}, f"Opacus {python}."
+    spec = sys.modules["__main__"].__spec__
+    assert spec is not None
+    features, labels, params = made
+    versions = "import opacus, torch; print('Opacus', opacus.__version__ + ', PyTorch', torch.__version__)"
     with tempfile.TemporaryDirectory() as folder:
         np.savez(
             Path(folder) / "data.npz", features=features, labels=labels, **{f"p{k}": p for k, p in enumerate(params)}
         )
-        more = ["--all-cores"] if not ONE_CORE else []
-        command = [python, __file__, "--as-peer", folder, *more]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        print(f"no peer: {python} failed: {reason}")
-        return None
-    return json.loads(done.stdout.strip().splitlines()[-1])
+        options = [*options, "--turns", str(args.turns), *([] if ONE_CORE else ["--all-cores"])]
+        calls = [["-c", versions], ["-m", spec.name, "--as-peer", folder, *options]]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = [subprocess.run([python, *call], capture_output=True, text=True, env=env) for call in calls]
+    if failed := [one for one in done if one.returncode]:
+        return {}, f"Opacus failed: {last_line(failed[0].stderr)}."
+    return json.loads(done[1].stdout.strip().splitlines()[-1]), f"{done[0].stdout.strip()}."
+
+
+def agree(ours: float, theirs: Sequence[float]) -> None:
+    """Norms of clipped sums are the same."""
+    assert all(abs(one - ours) < 2e-3 * ours for one in theirs), f"clipped sums differ: ours {ours}, theirs {theirs}"
 
 
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer-python", help="interpreter with torch and opacus")
-    parser.add_argument("--all-cores", action="store_true", help="do not pin to one core (and for a GPU)")
-    parser.add_argument("--as-peer", help=argparse.SUPPRESS)
+    """Print and store a line for every batch and peer."""
+    parser = arguments(__doc__)
+    add_opacus(parser)
     args = parser.parse_args()
     if args.as_peer:
-        return measure_peer(Path(args.as_peer))
-
-    import jax
-
-    peer = ask_peer(args.peer_python)
-    print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}" + (f"; {peer['versions']}" if peer else ""))
-    print("clipped per-example gradients per second, thousands")
+        return measure_opacus(args.as_peer, args.turns)
+    peer, said = ask_opacus(args, make_data())
+    rows = []
     for batch in BATCHES:
-        seconds, answer = measure_ours(batch)
+        times, norm = measure_ours(batch, args.turns)
         if peer:
-            seconds |= peer[str(batch)]
-            norm = float(np.linalg.norm(answer))
-            for theirs in peer[f"norm {batch}"]:
-                assert abs(theirs - norm) < 1e-3 * norm, f"clipped sums differ: ours {norm}, theirs {theirs}"
-        rates = "  ".join(f"{name} {batch / s / 1e3:.1f}" for name, s in seconds.items())
-        ratios = [f"{seconds['non-private'] / seconds['ours']:.0%} of non-private"]
-        ratios += [f"{seconds[k] / seconds['ours']:.1f}× {k}" for k in ("vmap(grad)", "opacus ghost") if k in seconds]
-        print(f"  batch {batch:>4}: {rates}\n              ours: {', '.join(ratios)}")
+            times |= peer[str(batch)]["times"]
+            agree(norm, peer[str(batch)]["norms"])
+        rows += compared("clipped gradients of 784-50-10", batch, times)
+    finish(
+        args, "Clipped gradients of a perceptron", rows, f"{'One core' if ONE_CORE else 'All cores'}, float32. {said}"
+    )
 
 
 if __name__ == "__main__":

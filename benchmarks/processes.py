@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from benchmarks.measured import Row, keep, show
+from benchmarks.measured import Row, arguments, finish
 
 if TYPE_CHECKING:
     from coterie.drivers.sharded import Shards
@@ -228,11 +228,10 @@ def busiest(runs: Sequence[Sequence[Process]]) -> list[float]:
 
 def main() -> int:
     """Print and store the runs beside what the model says of them; 1 if `--check` was given and a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--agents", type=int, default=1000, help="parties of one process")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--keep", action="store_true", help="store what was measured")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -264,14 +263,11 @@ def main() -> int:
         rows.append(Row(f"{case}: processor time of the busiest", *mine, *ratio))
         if case in asked:
             good &= set(found) == {said} and abs(rows[-1].ratio - 1) <= 0.2
-    show(rows)
-    if args.keep:
-        note = (
-            f"{RECORDS} records each, {DIM} numbers in float32; every run {TAKES} times {PIECE} rounds. What the model "
-            f"says rests on the runs of one and two processes alone: {constants}."
-        )
-        command = f"python -m benchmarks.processes --repeats {args.repeats} --check --keep"
-        keep("processes", "Many processes", rows, command, note)
+    note = (
+        f"{RECORDS} records each, {DIM} numbers in float32; every run {TAKES} times {PIECE} rounds. What the model "
+        f"says rests on the runs of one and two processes alone: {constants}."
+    )
+    finish(args, "Many processes", rows, note)
     return 1 if args.check and not good else 0
 
 

@@ -6,14 +6,13 @@ All take turns in one run. Goal: at most 1 µs per number, and the cipher three 
 (`--check` exits with 1 if not).
 """
 
-import argparse
 import functools
 import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.measured import Row, keep, paired
+from benchmarks.measured import Row, arguments, finish, paired
 from coterie.privacy.secure import (
     GRID_LAPLACE_SCALE,
     GRID_VARIANCE,
@@ -53,13 +52,12 @@ def exact(draw: Callable[[Any], int], law: float, count: int) -> None:
 
 def main() -> int:
     """Print and store one line for each law and peer; 1 if `--check` was given and a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--dimension", type=int, default=10**6)
     parser.add_argument("--few", type=int, default=10**4, help="numbers of the slow ones")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--opendp", metavar="PYTHON", help="interpreter of an environment with opendp")
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--keep", action="store_true", help="store what was measured")
     args = parser.parse_args()
 
     rows, good = [], True
@@ -84,16 +82,8 @@ def main() -> int:
             seconds = sorted(of_opendp(args.opendp, name, law, args.few) / args.few for _ in range(3))
             spread = [x * args.dimension / mine for x in (seconds[1], seconds[0], seconds[2])]
             rows.append(Row(f"discrete {name}, cipher", told, f"OpenDP {1e9 * seconds[1]:,.0f} ns", *spread))
-    for row in rows:
-        print(f"{row.what}: {row.ours}; {row.peer}; ratio {row.ratio:.3g} ({row.least:.3g} to {row.most:.3g})")
-    if args.keep:
-        note = (
-            "Processor time per number, 10⁶ at a time. OpenDP's samplers are exact; the tables are within 1e-32 a "
-            "number, which is charged to δ."
-        )
-        keep(
-            "samplers", "Noise of a deployed party", rows, "python -m benchmarks.samplers --opendp PYTHON --keep", note
-        )
+    note = "Processor time per number. OpenDP's samplers are exact; the tables are within 1e-32 a number, charged to δ."
+    finish(args, "Noise of a deployed party", rows, note)
     return 1 if args.check and not good else 0
 
 

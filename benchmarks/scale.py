@@ -1,11 +1,11 @@
-"""How cost grows, and what a second process brings: `python -m benchmarks.scale [slopes] [processes] [ring]`.
+"""How cost grows, and what a second process brings: `python -m benchmarks.scale [slopes] [processes] [ring] [--keep]`.
 
     slopes     seconds of processor time per round against agents, records, dimension and edges, each over a factor of
                4; log-log fits (goal: slope ≤ 1.05) and, with --plot FILE, a picture
     processes  noisy gradient descent, compute-bound: two processes against one, on one core and on all of them
                (goal: ≥ 1.5 × the speed of one core), and the largest difference of the results (goal: ≤ 1e-5)
     ring       64 agents × 10⁴ numbers × 100 rounds over two processes (goal: ≤ 10 s)
-Wall-clock times say little on a machine that is busy with other work; processor times are printed beside them.
+Wall-clock times say little on a machine that is busy with other work; processor times stand beside them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import numpy as np
 
 import benchmarks.noisy_dgd as noisy_dgd
 from benchmarks.engine import RIDGE, SIGMA, STEP, classification
+from benchmarks.measured import Row, arguments, beside, finish
 from coterie.algorithms.base import Algorithm
 from coterie.drivers.layout import make_layout
 from coterie.drivers.simulate import Run, simulate
@@ -67,8 +68,8 @@ SIZE = {
 }
 
 
-def costs(grids: list[dict[str, int]], repeats: int, rounds: int = 12) -> list[float]:
-    """Processor seconds of one round: of a long run minus a short one, so that what is done once is left out.
+def costs(grids: list[dict[str, int]], repeats: int, rounds: int = 12) -> np.ndarray:
+    """(repeats, grids): processor seconds of one round, of a long run minus a short one: what is done once is left out.
 
     The sizes take turns, so that an hour in which the machine is slow counts against all of them alike.
     """
@@ -76,28 +77,33 @@ def costs(grids: list[dict[str, int]], repeats: int, rounds: int = 12) -> list[f
     for grid in grids:
         what, options = ingredients(**grid, rounds=rounds)
         layouts.append(make_layout(*what, **options))
-    best = np.full((len(grids), 2), np.inf)
+    took = np.zeros((repeats + 1, len(grids), 2))
     for repeat in range(repeats + 1):
         for k, layout in enumerate(layouts):
             for which, count in enumerate((rounds, rounds // 4)):
                 start = time.process_time()
                 simulate(ALGORITHM, layout, [Run(0, CONFIG)], rounds=count, every=count)
-                if repeat:  # the first time compiles
-                    best[k, which] = min(best[k, which], time.process_time() - start)
-    return list((best[:, 0] - best[:, 1]) / (rounds - rounds // 4))
+                took[repeat, k, which] = time.process_time() - start
+    return (took[1:, :, 0] - took[1:, :, 1]) / (rounds - rounds // 4)  # the first time compiles
 
 
-def slopes(repeats: int, plot: Path | None) -> None:
+def slopes(repeats: int, plot: Path | None) -> list[Row]:
     """Fit log(cost) against log(size) along each axis."""
-    found = {}
+    rows, found = [], {}
     for axis, grids in GRIDS.items():
         sizes, times = [SIZE[axis](g) for g in grids], costs(grids, repeats)
-        slope = float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
-        found[axis] = (sizes, times, slope)
-        shown = ", ".join(f"{s:,}: {1e3 * c:.2f} ms" for s, c in zip(sizes, times, strict=True))
-        print(f"| {axis:<9} | {slope:.2f} | {shown} |", flush=True)
+        every = [float(np.polyfit(np.log(sizes), np.log(one), 1)[0]) for one in times]
+        middle = np.median(times, axis=0)
+        found[axis] = (sizes, list(middle), float(np.median(every)))
+        shown = ", ".join(f"{s:,}: {1e3 * c:.2f} ms" for s, c in zip(sizes, middle, strict=True))
+        print(f"| {axis:<9} | {np.median(every):.2f} | {shown} |", flush=True)
+        what = f"slope of a round's processor time, {sizes[0]:,} to {sizes[-1]:,} " + (
+            "numbers a record" if axis == "dimension" else axis
+        )
+        rows.append(beside(what, every, "linear", 1.0, "{:.3f}"))
     if plot is not None:
         _draw(found, plot)
+    return rows
 
 
 def _draw(found: dict[str, tuple[list[int], list[float], float]], path: Path) -> None:
@@ -121,6 +127,7 @@ def _draw(found: dict[str, tuple[list[int], list[float], float]], path: Path) ->
 
 # -- processes --------------------------------------------------------------------------------------------------------
 
+GAP, RING = 1e-5, 10.0  # goals: largest difference of results, seconds of the ring
 CASES = {
     "processes": {"agents": 2000, "records": 512, "dim": 64, "degree": 2, "rounds": 200},
     "ring": {"agents": 64, "records": 1, "dim": 10_000, "degree": 2, "rounds": 100},
@@ -169,38 +176,41 @@ def launch(case: str, count: int, cores: list[set[int]], out: Path) -> tuple[lis
     return [json.loads(out.joinpath(f"{k}.json").read_text()) for k in range(count)], np.load(out / "points.npy")
 
 
-def processes(case: str, repeats: int, out: Path) -> None:
+def processes(case: str, repeats: int, out: Path) -> list[Row]:
     """One process on one core, one on all, two on one core each."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         print("two cores are needed")
-        return
-    setups = {
-        "one process, one core": (1, [{cores[0]}]),
-        "one process, all cores": (1, []),
-        "two processes, a core each": (2, [{cores[0]}, {cores[1]}]),
-    }
-    print(f"{case}: " + ", ".join(f"{k} {v:,}" for k, v in CASES[case].items()))
-    best: dict[str, tuple[float, float]] = {}
+        return []
+    one, all_, two = "one process, one core", "one process, all cores", "two processes"
+    setups: dict[str, tuple[int, list[set[int]]]] = {
+        one: (1, [{cores[0]}]), all_: (1, []), two: (2, [{cores[0]}, {cores[1]}]),
+    }  # fmt: skip
+    size = ", ".join(f"{v:,} {k}" for k, v in CASES[case].items())
+    clock: dict[str, list[float]] = {name: [] for name in setups}
+    busy: dict[str, list[float]] = {name: [] for name in setups}
     results = {}
     for _ in range(repeats):
         for name, (count, pins) in setups.items():
             facts, results[name] = launch(case, count, pins, out / f"{case}-{count}-{len(pins)}")
-            wall, cpu = max(f["wall"] for f in facts), max(f["cpu"] for f in facts)
-            old = best.get(name, (np.inf, np.inf))
-            best[name] = min(wall, old[0]), min(cpu, old[1])
-    first, two = best["one process, one core"], best["two processes, a core each"]
-    for name, (wall, cpu) in best.items():
-        print(f"| {name:<26} | {wall:7.2f} s wall | {cpu:7.2f} s processor time of the busiest process |")
-    print(f"speed of two over one core: {first[0] / two[0]:.2f} × wall, {first[1] / two[1]:.2f} × processor time")
-    print(f"speed of two over one process on all cores: {best['one process, all cores'][0] / two[0]:.2f} × wall")
-    gap = np.abs(results["one process, one core"] - results["two processes, a core each"]).max()
-    print(f"largest difference of the results: {gap:.1e}", flush=True)
+            clock[name].append(max(f["wall"] for f in facts))
+            busy[name].append(max(f["cpu"] for f in facts))
+    gap = float(np.abs(results[one] - results[two]).max())
+    rows = [
+        beside(f"two processes, a core each, {size}: by the clock", clock[two], one, clock[one], "{:.2f} s"),
+        beside("the same: processor time of the busiest", busy[two], one, busy[one], "{:.2f} s"),
+        beside("the same: by the clock", clock[two], all_, clock[all_], "{:.2f} s"),
+    ]
+    if gap:
+        rows.append(beside("largest difference of their results", [gap], "goal", GAP, "{:.0e}"))
+    if case == "ring":
+        rows.append(beside("the same: by the clock", clock[two], "goal", RING, "{:.2f} s"))
+    return rows
 
 
 def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Print and store what was asked for."""
+    parser = arguments(__doc__)
     parser.add_argument("parts", nargs="*", default=["slopes", "processes", "ring"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--plot", type=Path)
@@ -210,12 +220,11 @@ def main() -> None:
     if args.worker:
         worker(args.worker, args.out)
         return
-    print(f"jax {jax.__version__}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} when started")
-    if "slopes" in args.parts:
-        slopes(args.repeats, args.plot)
+    rows = slopes(args.repeats, args.plot) if "slopes" in args.parts else []
     for case in CASES:
         if case in args.parts:
-            processes(case, args.repeats, args.out)
+            rows += processes(case, args.repeats, args.out)
+    finish(args, "How cost grows, and a second process", rows, "Noisy gradient descent in float32, one core a process.")
 
 
 if __name__ == "__main__":

@@ -2,22 +2,20 @@
 
     python -m benchmarks.shared [--parties 5 10 20 100] [--dimension 142] [--processes 5 10 20] [--flower [PYTHON]]
 
-The first table is the real protocol of all parties in one process, with all that is dealt for a batch of rounds.
-*Originated* are the bytes of the frames that a party makes, one for many counted once, in the mean of all parties and
-rounds (a leader's part is spread over all, since everybody leads in turn), against what `bytes_per_round` says and
-against 24 d + 200 N. *Sent* is what leaves a party on its connections, own and others', where packets take the shortest
-way and a packet for many crosses an edge once. "Hub" is the middle of a star. Processor time is that of one party in a
-round, ledgers in memory and without a network; the broadcast beside it signs d numbers, and checks and adds up what
-neighbours on the same graph sent.
+First the real protocol of all parties in one process, with all that is dealt for a batch of rounds. *Originated* are
+the bytes of the frames that a party makes, one for many counted once, in the mean of all parties and rounds (a leader's
+part is spread over all, since everybody leads in turn), against what `bytes_per_round` says and against 24 d + 200 N.
+*Sent* is what leaves a party on its connections, own and others', where packets take the shortest way and a packet for
+many crosses an edge once. Processor time is that of one party in a round, ledgers in memory and without a network; in
+the broadcast beside it a party signs d numbers, and checks and adds up what neighbours on the same graph sent.
 
-With `--processes` the same as deployed parties over mutual TLS on a ring, with ledgers, against the same plan without
-secret sums. `--flower` runs Flower's SecAgg+ after it, server and clients in one process, in an environment that has
-flwr or in one that it makes as `benchmarks.peers` does; if that does not succeed it says so.
+`--flower` runs Flower's SecAgg+ after it, server and clients in one process, in an environment that has flwr or in one
+that it makes as `benchmarks.peers` does; if that does not succeed it says so. With `--processes` the same as deployed
+parties over mutual TLS on a ring, with ledgers, against the same plan without secret sums.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -36,7 +34,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from nacl.signing import VerifyKey
 
-from benchmarks.peers import CACHE, environment
+from benchmarks.measured import Row, arguments, beside, finish
+from benchmarks.peers import CACHE, environment, last_line
 from coterie.cli import main as command
 from coterie.deploy import process, sum_agent
 from coterie.deploy.frames import Wire, open_frame, seal
@@ -168,8 +167,9 @@ def _tree(around: tuple[tuple[int, ...], ...], root: int) -> list[int]:
     return parent
 
 
-def broadcast(town: Town, values: np.ndarray, rounds: int) -> float:
-    """Processor seconds of rounds in which everybody signs its numbers and its neighbours check and add them."""
+def broadcast(town: Town, values: np.ndarray, rounds: int) -> tuple[float, int]:
+    """Processor seconds of rounds in which everybody signs its numbers and its neighbours check and add them; a frame's
+    bytes."""
     n, d = values.shape
     wire = Wire(d, 4, rounds, lambda sender, round: 2**31 - 1)
     plan, public = bytes(32), {i: VerifyKey(key) for i, key in enumerate(town.terms.signing)}
@@ -180,37 +180,36 @@ def broadcast(town: Town, values: np.ndarray, rounds: int) -> float:
         for i in range(n):
             heard = [open_frame(frames[j], public, plan, wire, j).numbers for j in town.terms.neighbours[i]]
             assert np.abs(np.sum(heard, axis=0)).max() < 2**31
-    return time.process_time() - start
+    return time.process_time() - start, len(frames[0])
 
 
-def in_one_process(counts: list[int], size: int) -> list[dict[str, float]]:
-    """One line of figures per number of parties."""
-    out = []
-    for n in counts:
-        values = np.random.default_rng(0).uniform(-1, 1, (n, size))
+def in_one_process(n: int, size: int, turns: int) -> tuple[list[Row], list[float], float]:
+    """Rows of so many parties; milliseconds of a party in a round, turn by turn, and the bytes that it originates."""
+    values, ours, plain = np.random.default_rng(0).uniform(-1, 1, (n, size)), list[float](), list[float]()
+    for _ in range(turns):
         town = Town(n, size)
         dealing, each = town.run(BATCH if n <= FEW else SOME, values)
-        plain = broadcast(town, values, town.rounds) / town.rounds
-        made = np.zeros(n)
-        for number, (sender, _, length) in enumerate(town.packets):
-            made[sender] += length / (BATCH if number < town.dealing else town.rounds)
-        facts: dict[str, float] = {
-            "parties": n, "honest": n - town.terms.colluders, "threshold": town.terms.threshold,
-            "originated": made.mean(),
-            "formula": bytes_per_round(sum_terms(n), size), "limit": 24 * size + 200 * n,
-            "ms": 1e3 * (dealing / BATCH + each) / n, "of it dealing": 1e3 * dealing / n / BATCH,
-            "broadcast ms": 1e3 * plain / n,
-        }  # fmt: skip
-        for kind in GRAPHS:
-            if kind == "regular" and n < 6:
-                continue
-            own, passed = town.carried(kind)
-            facts |= {f"{kind} own": own.mean(), f"{kind} relayed": passed.mean()}
-            if kind == "star":
-                facts["hub"] = own[0] + passed[0]
-        out.append(facts)
-        print(json.dumps({k: round(v, 3) for k, v in facts.items()}), file=sys.stderr, flush=True)
-    return out
+        seconds, frame = broadcast(town, values, town.rounds)
+        ours.append(1e3 * (dealing / BATCH + each) / n)
+        plain.append(1e3 * seconds / town.rounds / n)
+    made = sum(length / (BATCH if k < town.dealing else town.rounds) for k, (*_, length) in enumerate(town.packets)) / n
+    what, say, linear = f"N = {n}, {n - town.terms.colluders} honest", "{:,.0f}", 24 * size + 200 * n
+    rows = [
+        beside(f"{what}: processor time of a party", ours, "broadcast", plain, "{:.2f} ms"),
+        beside(f"{what}: bytes originated", [made], "bytes_per_round", bytes_per_round(sum_terms(n), size), say, False),
+        beside(f"{what}: bytes originated", [made], "24 d + 200 N", linear, say),
+    ]
+    for kind in GRAPHS:
+        if kind == "regular" and n < 6:
+            continue
+        own, passed = town.carried(kind)
+        around, total = [len(near) for near in neighbours_of(kind, n)], own + passed
+        peer = "frames of a broadcast", frame * float(np.mean(around)), say
+        rows.append(beside(f"{what}: bytes sent, {kind}, own and relayed", [float(total.mean())], *peer))
+        if kind == "star":
+            rows.append(beside(f"{what}: bytes sent by its hub", [float(total[0])], peer[0], frame * around[0], say))
+    print(f"{what}: {dealing / BATCH / n * 1e3:.2f} ms of a party's are for dealing", file=sys.stderr, flush=True)
+    return rows, ours, made
 
 
 # ---- one process each ------------------------------------------------------------------------------------------------
@@ -288,80 +287,68 @@ def _measured(sites: tuple[Site, ...], event: str, rounds: int) -> dict[str, flo
     }  # fmt: skip
 
 
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parties", type=int, nargs="*", default=[5, 10, 20, 100])
-    parser.add_argument("--dimension", type=int, default=142)
-    parser.add_argument("--processes", type=int, nargs="*", default=[], help="numbers of deployed parties, 20 at most")
-    parser.add_argument("--rounds", type=int, default=BATCH, help="of deployed parties")
-    parser.add_argument(
-        "--flower", metavar="PYTHON", nargs="?", const="", help="of an environment with flwr, or make one"
-    )
-    args = parser.parse_args()
-    d = args.dimension
-    heads = ["N", "h", "t", "originated", "formula", "24 d + 200 N", "sent on a ring: own", "relayed"]
-    heads += ["4-regular: own", "relayed", "star: hub", "ms of a party", "of it dealing", "broadcast ms", "ratio"]
-    facts = in_one_process(args.parties, d)
-    print(f"d = {d}, {BATCH} rounds; bytes of one party in a round\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    for f in facts:
-        sizes = ("originated", "formula", "limit", "ring own", "ring relayed", "regular own", "regular relayed", "hub")
-        cells = [f"{f[k]:.0f}" for k in ("parties", "honest", "threshold")]
-        cells += [f"{f[k]:,.0f}" if k in f else "–" for k in sizes]
-        cells += [f"{f[k]:.2f}" for k in ("ms", "of it dealing", "broadcast ms")]
-        cells += [f"{f['ms'] / f['broadcast ms']:.0f}"]
-        print(f"| {' | '.join(cells)} |", flush=True)
-    if args.flower is not None:
-        beside_flower(facts, d, args.flower)
-    if args.processes:
-        by_processes(args.processes, d, args.rounds)
-
-
-def flower(python: str, dimension: int, asked: list[tuple[int, int, int]], repeats: int) -> list[dict[str, float]]:
-    """Flower's SecAgg+ in its own environment: a round for each (parties, threshold, shares)."""
+def flower(python: str, dimension: int, asked: list[tuple[int, int, int]]) -> list[dict[str, float]] | str:
+    """Flower's SecAgg+ in its own environment: a round for each (parties, threshold, shares), or what went wrong."""
     script = Path(__file__).with_name("flower_secagg.py")
-    command = [python, str(script), str(dimension), str(repeats), *(":".join(map(str, one)) for one in asked)]
+    command = [python, str(script), str(dimension), "1", *(":".join(map(str, one)) for one in asked)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise SystemExit(
-            f"Flower's SecAgg+ failed in {python}: {(done.stderr.strip().splitlines() or ['no word'])[-1]}"
-        )
+        return f"failed: {last_line(done.stderr)}"
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def beside_flower(facts: list[dict[str, float]], size: int, given: str) -> None:
-    """A table of Flower's SecAgg+ on vectors of the same length, or why there is none."""
+def beside_flower(ours: dict[int, tuple[list[float], float]], size: int, turns: int, given: str) -> list[Row] | str:
+    """Rows beside Flower's SecAgg+ on vectors of the same length, or why there are none."""
     python = given or environment("flower", CACHE)
     if isinstance(python, str) and not given:
-        print(f"\nFlower's SecAgg+ was not run: flwr {python}", flush=True)
-        return
-    ours = {int(f["parties"]): f for f in facts}
+        return python
     asked = [(n, sum_terms(n).quorum, n) for n in ours] + [SPARSE[n] for n in ours if n in SPARSE]
-    heads = ["N", "shares", "t", "a client sends", "gets", "ms of a client", "ms of the server"]
-    heads += ["here: originated", "ms of a party"]
-    print(f"\nFlower's SecAgg+, one round, d = {size}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    for f in flower(str(python), size, asked, 1):
-        cells = [f"{f[k]:.0f}" for k in ("parties", "shares", "threshold")]
-        cells += [f"{f[k]:,.0f}" for k in ("bytes", "received")]
-        cells += [f"{1e3 * f[k]:.1f}" for k in ("client", "server")]
-        mine = ours[int(f["parties"])]
-        cells += [f"{mine['originated']:,.0f}", f"{mine['ms']:.1f}"]
-        print(f"| {' | '.join(cells)} |", flush=True)
+    found = [flower(str(python), size, asked) for _ in range(turns)]
+    told = [one for one in found if not isinstance(one, str)]
+    if len(told) < turns:
+        return next(one for one in found if isinstance(one, str))
+    rows = []
+    for k, (n, _, shares) in enumerate(asked):
+        milliseconds, made = ours[n]
+        client, what, peer = [1e3 * one[k]["client"] for one in told], f"N = {n}", f"Flower, {shares} shares,"
+        rows += [
+            beside(f"{what}: processor time of a party", milliseconds, f"{peer} a client", client, "{:.2f} ms"),
+            beside(f"{what}: bytes originated", [made], f"{peer} sent by a client", told[0][k]["bytes"], "{:,.0f}"),
+        ]
+    return rows
 
 
-def by_processes(counts: list[int], size: int, rounds: int) -> None:
-    """A table of deployed parties, each beside a broadcast."""
-    heads = ["N", "round", "broadcast round", "ratio", "processor of a party", "broadcast", "ratio", "originated"]
-    heads += ["sent: own", "relayed", "upkeep"]
-    print(f"\nDeployed, {rounds} rounds, a ring\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    for n in counts:
-        with tempfile.TemporaryDirectory(prefix="coterie-bench-", dir=os.environ.get("COTERIE_BENCH_DIR")) as name:
-            sums, plain = (deployed(n, size, rounds, kind, Path(name) / str(kind)) for kind in (True, False))
-        cells = [str(n)]
-        for k in ("round", "processor"):
-            cells += [f"{1e3 * sums[k]:.0f} ms", f"{1e3 * plain[k]:.0f} ms", f"{sums[k] / plain[k]:.1f}"]
-        cells += [f"{sums[k]:,.0f}" for k in ("originated", "own", "relayed", "upkeep")]
-        print(f"| {' | '.join(cells)} |", flush=True)
+def by_processes(n: int, size: int, rounds: int) -> list[Row]:
+    """Deployed parties beside a broadcast."""
+    with tempfile.TemporaryDirectory(prefix="coterie-bench-", dir=os.environ.get("COTERIE_BENCH_DIR")) as name:
+        sums, plain = (deployed(n, size, rounds, kind, Path(name) / str(kind)) for kind in (True, False))
+    what = f"N = {n}, deployed on a ring"
+    kinds = (("a round", "round"), ("processor time of a party in a round", "processor"))
+    rows = [beside(f"{what}: {a}", [1e3 * sums[k]], "broadcast", 1e3 * plain[k], "{:.1f} ms") for a, k in kinds]
+    said = bytes_per_round(sum_terms(n), size)
+    return [*rows, beside(f"{what}: bytes originated", [sums["originated"]], "bytes_per_round", said, "{:,.0f}", False)]
+
+
+def main() -> None:
+    """Print and store what was asked for."""
+    parser = arguments(__doc__)
+    parser.add_argument("--parties", type=int, nargs="*", default=[5, 10, 20, 100])
+    parser.add_argument("--dimension", type=int, default=142)
+    parser.add_argument("--turns", type=int, default=3, help="of what is in one process")
+    parser.add_argument("--processes", type=int, nargs="*", default=[], help="numbers of deployed parties, 20 at most")
+    parser.add_argument("--rounds", type=int, default=BATCH, help="of deployed parties")
+    parser.add_argument("--flower", metavar="PYTHON", nargs="?", const="", help="that has flwr, or make one")
+    args = parser.parse_args()
+    rows, ours, said = [], {}, ""
+    for n in args.parties:
+        found, *ours[n] = in_one_process(n, args.dimension, args.turns)
+        rows += found
+    if args.flower is not None:
+        found = beside_flower(ours, args.dimension, args.turns, args.flower)
+        rows, said = (rows, f" Flower's SecAgg+ {found}.") if isinstance(found, str) else ([*rows, *found], "")
+    for n in args.processes:
+        rows += by_processes(n, args.dimension, args.rounds)
+    finish(args, "Secret sums with shared noise", rows, f"d = {args.dimension}; bytes and times of one round.{said}")
 
 
 if __name__ == "__main__":

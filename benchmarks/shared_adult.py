@@ -1,4 +1,4 @@
-"""What shared noise is worth on Adult: `python -m benchmarks.shared_adult [--splits 5] [--epsilon 0.1]`.
+"""What shared noise is worth on Adult: `python -m benchmarks.shared_adult [--splits 5] [--keep]`.
 
 Twenty parties of 2,000 records on a ring, δ = 1e-4, 11 of them honest, everything else as it comes. On each split of
 the data (`data.seed`): all records in one place without privacy, noise shared over secret sums, the same with a tenth
@@ -8,13 +8,13 @@ Test accuracy of the parties' model, and how far it is below the pooled one.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.measured import arguments, beside, finish
 from coterie.drivers.references import pooled
 from coterie.experiment import prepare
 from coterie.plan import Plan, validate
@@ -58,8 +58,8 @@ def cell(split: int, epsilon: float, exchange: dict[str, Any], seeds: int) -> tu
 
 
 def main() -> int:
-    """Print a table; exit code 1 if shared noise does not reach what it is for."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print and store what splits gave; exit code 1 if shared noise does not reach what it is for."""
+    parser = arguments(__doc__)
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=5, help="repetitions of the noise on each split")
     parser.add_argument("--epsilon", type=float, default=0.1)
@@ -70,18 +70,18 @@ def main() -> int:
             found[name].append(cell(split, args.epsilon, exchange, args.seeds))
         row = "  ".join(f"{name} {found[name][-1][1]:.4f}" for name in EXCHANGES)
         print(f"split {split}: pooled {found['shared noise'][-1][0]:.4f}  {row}", flush=True)
-    table = {name: np.array(cells) for name, cells in found.items()}
-    print(f"\n{'ε = ' + format(args.epsilon, 'g'):<26}{'accuracy':>9}{'below pooled':>14}")
-    print(f"{'pooled, no privacy':<26}{table['shared noise'][:, 0].mean():>9.4f}{0:>14.4f}")
-    for name, cells in table.items():
-        print(f"{name:<26}{cells[:, 1].mean():>9.4f}{(cells[:, 0] - cells[:, 1]).mean():>14.4f}")
-    shared = table["shared noise"]
-    near = (shared[:, 0] - shared[:, 1]).mean() <= 0.018
-    gains = {name: (shared[:, 1] - table[name][:, 1]).mean() for name in ("local noise, ring", "local noise, sums")}
-    above = gains["local noise, ring"] >= 0.015
-    print(f"within .018 of pooled: {'yes' if near else 'NO'}; .015 above local noise: {'yes' if above else 'NO'}")
-    print("; ".join(f"{gain:+.4f} over {name}" for name, gain in gains.items()))
-    return 0 if near and above else 1
+    whole = [optimum for optimum, _ in found["shared noise"]]
+    score = {name: [own for _, own in cells] for name, cells in found.items()}
+    shared = score["shared noise"]
+    rows = [beside(name, own, "pooled, no privacy", whole, "{:.4f}", cost=False) for name, own in score.items()]
+    rows += [
+        beside("shared noise", shared, name, score[name], "{:.4f}", cost=False) for name in EXCHANGES if "local" in name
+    ]
+    note = f"Test accuracy, ε = {args.epsilon:g}, {args.splits} splits, {args.seeds} draws of the noise on each."
+    finish(args, "Shared noise, Adult", rows, note)
+    below, above = np.mean(whole) - np.mean(shared), np.mean(shared) - np.mean(score["local noise, ring"])
+    print(f"{below:.4f} below pooled (at most .018); {above:.4f} above local noise (at least .015)")
+    return 0 if below <= 0.018 and above >= 0.015 else 1
 
 
 if __name__ == "__main__":

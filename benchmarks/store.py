@@ -1,15 +1,15 @@
-"""Data larger than memory: `python -m benchmarks.store FOLDER [--gigabytes 20] [--limit 4]`.
+"""Data larger than memory: `python -m benchmarks.store FOLDER [--gigabytes 20] [--limit 4] [--keep]`.
 
 Writes a store of made records into FOLDER (which must not exist; it is removed at the end), then runs `coterie run` on
 it with its memory limited (RLIMIT_DATA, all private memory of the process), once with all records in every round and
 once with batches. Beside each: a plain sequential read of the same files in the same minutes, by one thread, into one
 buffer. The files are dropped from the system's cache before every measurement, as they would be where they do not fit.
-On a machine that is busy with other work processor times say more than the clock: both ratios are printed.
+Beside its memory: the limit, and what the records take. On a machine that is busy with other work processor times say
+more than the clock.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.measured import Row, arguments, beside, finish
 from coterie.data import ALL_PUBLIC
 from coterie.data.store import Chunk, Store, open_store
 from coterie.data.store_writer import write_store
@@ -74,7 +75,7 @@ def plain_read(store: Store) -> tuple[float, float]:
 
 
 def run(store: Store, changes: list[str], limit: float, out: Path) -> tuple[dict, float, float]:
-    """result.json of a limited `coterie run`, its peak resident memory in GB, and its processor time in seconds."""
+    """Times of a limited `coterie run`, its peak resident memory in GB, and its processor time in seconds."""
     plan = out.with_suffix(".toml")
     plan.write_text(
         f'name = "store"\n[data]\nsource = "store"\npath = "{store.folder}"\n[graph]\nkind = "ring"\n'
@@ -87,7 +88,7 @@ def run(store: Store, changes: list[str], limit: float, out: Path) -> tuple[dict
         resource.setrlimit(resource.RLIMIT_DATA, (int(limit * 1e9), int(limit * 1e9)))
 
     peak, before = 0.0, resource.getrusage(resource.RUSAGE_CHILDREN)
-    process = subprocess.Popen(command, preexec_fn=limited)
+    process = subprocess.Popen(command, preexec_fn=limited, stdout=subprocess.DEVNULL)
     while process.poll() is None:
         try:
             status = Path(f"/proc/{process.pid}/status").read_text()
@@ -99,40 +100,50 @@ def run(store: Store, changes: list[str], limit: float, out: Path) -> tuple[dict
         raise SystemExit(f"coterie run failed with exit code {process.returncode}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     worked = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return json.loads((out / "result.json").read_text()), peak, worked
+    return json.loads((out / "result.json").read_text())["timing"], peak, worked
+
+
+def measure(store: Store, case: str, limit: float, repeats: int, folder: Path) -> list[Row]:
+    """A run and a plain read in turns."""
+    reads, runs = [], []
+    for turn in range(repeats):
+        forget(store)
+        reads.append(plain_read(store))
+        forget(store)
+        timing, peak, worked = run(store, CASES[case], limit, folder / f"run-{turn}")
+        runs.append((timing["bytes_per_s"], timing["bytes_read"] / worked, peak))
+        shutil.rmtree(folder / f"run-{turn}")
+    speed, busy, peak = ([*those] for those in zip(*runs, strict=True))
+    plain, plain_busy = ([*those] for those in zip(*reads, strict=True))
+    giga = lambda those: [x / 1e9 for x in those]  # noqa: E731
+    say, whole = ("plain read", giga(plain), "{:.2f} GB/s", False), ("plain read", giga(plain_busy), "{:.2f} GB", False)
+    return [
+        beside(f"{case}: read a second of its rounds", giga(speed), *say),
+        beside(f"{case}: read a processor second of the whole command", giga(busy), *whole),
+        beside(f"{case}: peak memory", peak, "limit", limit, "{:.2f} GB"),
+        beside(f"{case}: peak memory", peak, "records", store.size / 1e9, "{:.2f} GB"),
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Print and store a few lines for every case."""
+    parser = arguments(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--gigabytes", type=float, default=20.0)
     parser.add_argument("--limit", type=float, default=4.0, help="GB of memory")
-    parser.add_argument("--keep", action="store_true", help="leave the store there, or use the one that is")
-    options = parser.parse_args()
-    folder: Path = options.folder
-    began = time.perf_counter()
-    there = options.keep and folder.exists()
-    store = open_store(folder / "store") if there else make(folder / "store", options.gigabytes)
-    wrote = time.perf_counter() - began
-    print(f"{store.size / 1e9:.1f} GB, {sum(store.counts):,} records of {AGENTS} agents; ready in {wrote:.0f} s\n")
-    print("| case | GB read | seconds | records/s | GB/s | plain read | ratio | by processor time | peak memory |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--reuse", action="store_true", help="leave the store there, or use the one that is")
+    args = parser.parse_args()
+    folder: Path = args.folder
+    there = args.reuse and folder.exists()
+    store = open_store(folder / "store") if there else make(folder / "store", args.gigabytes)
     try:
-        for k, (case, changes) in enumerate(CASES.items()):
-            forget(store)
-            plain, plain_worked = plain_read(store)
-            forget(store)
-            result, peak, worked = run(store, changes, options.limit, folder / f"run-{k}")
-            timing = result["timing"]
-            print(
-                f"| {case} | {timing['bytes_read'] / 1e9:.1f} | {timing['run_s']:.0f} | {timing['records_per_s']:,.0f} "
-                f"| {timing['bytes_per_s'] / 1e9:.2f} | {plain / 1e9:.2f} GB/s | {timing['bytes_per_s'] / plain:.2f} "
-                f"| {timing['bytes_read'] / worked / plain_worked:.2f} | {peak:.2f} GB |",
-                flush=True,
-            )
+        rows = [row for case in CASES for row in measure(store, case, args.limit, args.repeats, folder)]
     finally:
-        if not options.keep:
+        if not args.reuse:
             shutil.rmtree(folder)
+    note = f"{store.size / 1e9:.1f} GB, {sum(store.counts):,} records of {AGENTS} agents, not in the system's cache."
+    finish(args, "Data larger than memory", rows, note)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Virtual time of simulated parties beside real time of deployed ones, on the same plan with machines of uneven speed.
 
-    python -m benchmarks.stragglers [--rounds 40] [--second 0.2] [--json FILE]
+    python -m benchmarks.stragglers [--rounds 40] [--second 0.2] [--json FILE] [--keep]
 
 Five clinics on a ring train with `qdpsgd1`, each in a process of its own over TLS. Their machines are those of the
 simulation, in real time: 10 to 90 records a virtual second, drawn anew for every party and round, and a virtual second
@@ -11,7 +11,8 @@ party's clock. Three ways to live with slow machines:
     clock   a batch by the clock: what is done when an average machine would be done with all of it
     late    all of the batch, but nobody waits longer than that for a message: the last one stands (deployed only)
 
-The loss is that of the parties' mean message, on everybody's training records.
+The loss is that of the parties' mean message, on everybody's training records; beside it that of "fixed" at the same
+time, and the deployed time beside the simulated one, in units of virtual seconds.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from benchmarks.measured import Row, arguments, beside, finish
 from coterie.algorithms._sampling import batch_by_clock, deadline
 from coterie.algorithms.batches import axes
 from coterie.deploy.frames import HEADER_BYTES, SIGNATURE_BYTES
@@ -151,25 +153,35 @@ def _points(terms: Terms, node: int, site: Site) -> np.ndarray:
     return np.array(numbers) * terms.steps.size[node][:, None]
 
 
-# ---- the table -------------------------------------------------------------------------------------------------------
+# ---- what they come to -----------------------------------------------------------------------------------------------
 
 
-def table(found: dict[tuple[str, str], dict[str, Any]]) -> str:
-    """Time and loss of every way, relative to the time that "fixed" takes in the same surroundings."""
-    marks = " | ".join(f"loss at {m:g}" for m in MARKS)
-    lines = [f"| time | way | share of a batch | time of all rounds | {marks} |", "|---" * (4 + len(MARKS)) + "|"]
+def compared(found: dict[tuple[str, str], dict[str, Any]], second: float) -> list[Row]:
+    """Rounds of every way beside those of "fixed" in the same surroundings, losses at the same time, and real time
+    beside virtual time."""
+    rows = []
     for (kind, way), own in found.items():
-        whole = found[kind, "fixed"]["time"][-1]
-        relative = own["time"] / whole
-        at = [own["loss"][np.flatnonzero(relative <= m + 1e-9)[-1]] for m in MARKS]
-        cells = [kind, way, f"{own['share']:.2f}", f"{relative[-1]:.2f} ({own['time'][-1]:.1f} s)"]
-        lines.append("| " + " | ".join([*cells, *(f"{loss:.4f}" for loss in at)]) + " |")
-    return "\n".join(lines)
+        fixed = found[kind, "fixed"]
+        if way != "fixed":
+            took, its = (np.diff(one["time"]) for one in (own, fixed))
+            mean = f"{took.mean():.2f} s", f"fixed {its.mean():.2f} s"
+            whole = its.sum() / took.sum()
+            rows.append(Row(f"{way}, {kind} time of a round, {own['share']:.2f} of a batch", *mean, *[whole] * 3))
+        for mark in MARKS if way != "fixed" else ():
+            at = [
+                one["loss"][np.flatnonzero(one["time"] <= mark * fixed["time"][-1] + 1e-9)[-1]] for one in (own, fixed)
+            ]
+            what = f"{way}, loss at {mark:g} of the {kind} time that fixed takes"
+            rows.append(beside(what, [float(at[0])], "fixed", float(at[1]), "{:.4f}"))
+        if kind == "real" and ("virtual", way) in found:
+            said, took = (float(one["time"][-1]) for one in (found["virtual", way], own))
+            rows.append(beside(f"{way}, real time of all rounds", [took], "virtual", second * said, "{:.1f} s", False))
+    return rows
 
 
 def main() -> None:
-    """Measure, and print a table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    """Measure, print and store."""
+    parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--second", type=float, default=0.2, help="real seconds of a virtual one")
     parser.add_argument("--json", type=Path)
@@ -178,7 +190,8 @@ def main() -> None:
     for way in ("fixed", "clock", "late"):
         with tempfile.TemporaryDirectory() as folder:
             found["real", way] = deployed(way, asked.rounds, asked.second, Path(folder) / "trial")
-    print(table(found))
+    note = f"Five clinics, {asked.rounds} rounds, a virtual second takes {asked.second:g} s; speeds are drawn anew."
+    finish(asked, "Machines of uneven speed", compared(found, asked.second), note)
     if asked.json is not None:
         plain = lambda own: {key: np.asarray(value).tolist() for key, value in own.items()}  # noqa: E731
         asked.json.write_text(json.dumps({" ".join(key): plain(own) for key, own in found.items()}))

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.measured import Row, keep, show, spread
+from benchmarks.measured import Row, arguments, finish, spread
 
 HERE = Path(__file__).parent.parent
 METHODS = "admm,pr-admm,p-admm,pp-admm,ipp-admm,dp-admm,dvp,pvp,m-admm,r-admm,mr-admm,ldp-admm,dp-dsgd"
@@ -59,25 +59,21 @@ def commit(checkout: Path) -> str:
 
 def main() -> None:
     """Print and store what was measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--old", type=Path, help="a checkout of an older commit")
     parser.add_argument("--methods", default=METHODS, help="comma-separated")
     parser.add_argument("--epsilons", default=EPSILONS, help="comma-separated")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--repeats", type=int, default=1, help="turns")
     parser.add_argument("--each", action="store_true", help="one command for every method")
-    parser.add_argument("--keep", action="store_true", help="store what was measured")
     args = parser.parse_args()
     methods = args.methods.split(",")
     size = f"{len(args.epsilons.split(','))} budgets × {args.seeds} seeds"
     asked = [(name, name) for name in methods] if args.each else [(f"{len(methods)} methods", args.methods)]
     rows = [row for what, names in asked if (row := measure(f"{what}, {size}", names, args)) is not None]
-    show(rows)
-    if args.keep and rows:
-        say = f"python -m benchmarks.sweep --old PATH --methods {args.methods} --epsilons {args.epsilons}"
-        say += f" --seeds {args.seeds} --repeats {args.repeats}" + (" --each" if args.each else "") + " --keep"
+    if rows:
         note = "Processor time of whole commands, compiling in it; goal: a ratio of 3."
-        keep("sweep", "Comparisons on Adult, beside an older commit", rows, say, note)
+        finish(args, "Comparisons on Adult, beside an older commit", rows, note)
 
 
 if __name__ == "__main__":
