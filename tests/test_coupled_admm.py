@@ -274,6 +274,7 @@ def test_ldp_admm_is_the_first_order_method_with_incidence_matrices() -> None:
 # ---- the driver ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_compiled_program_and_round_by_round_agree() -> None:
     problem = economic_dispatch.make(50)
     runs = [

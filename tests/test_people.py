@@ -180,6 +180,7 @@ def test_an_agreement_of_before_keeps_its_unit(table: Path) -> None:
 # ---- one record each -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "exchange"),
     [

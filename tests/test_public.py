@@ -413,6 +413,7 @@ def test_the_folder_is_that_of_coterie_run(saved: Path, tmp_path: Path, capsys: 
     assert "for study" in read(saved)["noise_source"]
 
 
+@pytest.mark.slow
 def test_a_folder_of_coterie_run_is_loaded(tmp_path: Path) -> None:
     assert cli.main(["run", "clinics", "--quiet", "--set", "run.rounds=2", "--seeds", "1", "--out", str(tmp_path)]) == 0
     run, clinics = ct.load(tmp_path), load_data("clinics")

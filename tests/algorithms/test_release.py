@@ -149,6 +149,7 @@ def planned(**tables: Any) -> Plan:
     return validate(tree)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", mostly_slow([{}, SHARED], {}), ids=["local", "shared"])
 def test_a_plan_takes_one_round_and_one_event_and_its_error_is_as_stated(exchange: dict[str, Any]) -> None:
     plan = planned(exchange=exchange)

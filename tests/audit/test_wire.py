@@ -175,7 +175,7 @@ SEVERAL = ("dvp", "pvp", "m-admm", "r-admm", "mr-admm", "pp-admm", "ipp-admm", "
            *HIDDEN)  # fmt: skip
 
 
-@pytest.mark.parametrize("slug", mostly_slow(SEVERAL, "dvp", "qdpsgd1"))  # with a solver, and behind rounding
+@pytest.mark.parametrize("slug", mostly_slow(SEVERAL, "qdpsgd1"))
 def test_several_draws_make_a_message(slug: str) -> None:
     """The claim holds on what is sent; half of the noise is refuted where it can be found, and tells more elsewhere."""
     worlds = make_worlds(slug, epsilon=4.0, rounds=3)

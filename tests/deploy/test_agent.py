@@ -207,6 +207,7 @@ class Redraws(Agent):
         return await super()._resume()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "where"), [(Early, "before release"), (Redraws, "before push")])
 def test_p1_twins_are_caught(three: Setting, tmp_path: Path, kind: type[Agent], where: str) -> None:
     house = House(three, tmp_path)

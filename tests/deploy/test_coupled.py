@@ -237,6 +237,7 @@ def test_what_a_file_says_beyond_its_class_does_not_count(tmp_path: Path, caplog
     assert not np.array_equal(said((0.04, 26.0)), honest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", mostly_slow([1.0, 8.0], 8.0))
 def test_integers_are_attacked_with_their_exact_likelihood(epsilon: float) -> None:
     worlds = make_worlds("coupled-admm", epsilon=epsilon, rounds=12)

@@ -171,11 +171,11 @@ def is_replayed(terms: Terms, experiment: Experiment) -> tuple[np.ndarray, np.nd
 
 
 # In every run of the tests, one of each kind: noise that neighbours share (decor), Gaussian noise and a memory of each
-# neighbour (pr-admm), Laplace noise and a set for the answer (ldp-admm), sums alone and a solver (m-admm), silence
+# neighbour (pr-admm), Laplace noise and a set for the answer (ldp-admm), silence and a solver
 # (ipp-admm), a message's own bits and a batch by the clock (qdpsgd1), a hub (dp-admm); and whatever is not named here.
 SETTLED = (
-    "dp-consensus-gd", "dp-dsgd", "dvp", "gauss-avg-gd", "hmv-dgd", "ldp-dgd", "ldp-dgd-range", "mr-admm", "p-admm",
-    "pp-admm", "priv-rcd", "pvp", "qdpsgd2", "qdpsgd2-grad", "r-admm", "sdm",
+    "dp-consensus-gd", "dp-dsgd", "dvp", "gauss-avg-gd", "hmv-dgd", "ldp-dgd", "ldp-dgd-range", "m-admm", "mr-admm",
+    "p-admm", "pp-admm", "priv-rcd", "pvp", "qdpsgd2", "qdpsgd2-grad", "r-admm", "sdm",
 )  # fmt: skip
 OTHER_VARIANTS = (
     ("qdpsgd1", SPECIAL["qdpsgd1"]), ("ipp-admm", SPECIAL["ipp-admm"]), ("dp-admm", ()), ("ldp-admm", ()), VARIANTS[-4],

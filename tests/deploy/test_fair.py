@@ -171,6 +171,7 @@ def _said(terms: Terms, records: Records, drawn: dict[str, Any], heard: np.ndarr
     return np.array(out)
 
 
+@pytest.mark.slow
 def test_agents_run_it_and_their_ledgers_say_what_it_cost(tmp_path: Path) -> None:
     plan = fair_plan(written(tmp_path, 1200))
     experiment = prepare(plan)

@@ -230,6 +230,7 @@ def test_a_party_that_is_gone_is_left_out_and_one_that_comes_back_catches_up(
     assert len(book.rows) < ROUNDS + 1
 
 
+@pytest.mark.slow
 def test_a_ledger_from_an_old_copy_refuses_to_run(three: SharedSetting, tmp_path: Path) -> None:
     """Where everybody must answer, the others wait for the party, and so hold what it said since."""
     house = SharedHouse(three, tmp_path / "house", deadline=2.0)
@@ -304,6 +305,7 @@ def run_one(tmp_path: Path, *arguments: Any, **options: Any) -> SharedHouse:
     return house
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "settings"),
     mostly_slow([("gauss-avg-gd", {}), ("dp-consensus-gd", {"stage_one": 2}), ("priv-rcd", {})], ("priv-rcd", {})),
@@ -323,6 +325,7 @@ def test_whatever_reads_totals_runs_with_shared_noise(algorithm: str, settings: 
         verify(seal(body))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "dim"),
     [

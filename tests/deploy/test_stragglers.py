@@ -178,6 +178,7 @@ class Slow(Agent):
         return await super()._speak(t, carry)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "graph", "goes_on"),
     mostly_slow(

@@ -400,6 +400,7 @@ def rotate(folder: Path, rotations: int, pause: float) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_t2_rotations_lose_nothing_and_repeat_nothing(folder: Path) -> None:
     rotate(folder, rotations=3, pause=0.7)
 

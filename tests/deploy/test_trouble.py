@@ -287,6 +287,7 @@ def test_f2_those_who_need_every_message_wait_until_the_hostile_one_behaves(stri
     assert house.violations(6) == []
 
 
+@pytest.mark.slow
 def test_f2_twin_without_the_range_check_takes_what_it_should_not(
     tolerant: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EVERY", 0.05)
 
 
+@pytest.mark.slow
 def test_a_start_is_not_silent_and_says_whom_it_waits_for(
     alone: Setting, tmp_path: Path, capsys: pytest.CaptureFixture[str], soon: None
 ) -> None:

@@ -40,6 +40,7 @@ def descent(kind: str) -> Trace:
     return simulate(find("dgd"), layout_on(kind), runs, rounds=6000, every=6000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", mostly_slow(GRAPHS, "star"))
 def test_admm_brings_every_agent_to_the_pooled_optimum(kind: str) -> None:
     trace = simulate(find("admm"), layout_on(kind), [Run(0, admm.Config(penalty=0.05))], rounds=400, every=400)

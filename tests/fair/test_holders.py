@@ -37,6 +37,7 @@ class Kept(Noise):
         return self.source.event(*args, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("groups", "law", "source"),
     [
@@ -88,6 +89,7 @@ def test_an_audit_finds_what_is_declared(law):
     assert found["replay"].share >= 0.99  # one record can tell what is declared
 
 
+@pytest.mark.slow
 def test_an_audit_sees_noise_that_is_five_percent_short():
     def short(cfg, place, t, state, shard, draw):
         less = {"noise": 0.95 * draw["noise"]}

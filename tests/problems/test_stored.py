@@ -305,6 +305,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 ALL = [(name, dtype) for name in RUNS for dtype in ("float64", "float32")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dtype"), mostly_slow(ALL, ("dp-dsgd, batches", "float64")))
 def test_runs_are_those_of_records_in_memory(
     store: Store, name: str, dtype: str, monkeypatch: pytest.MonkeyPatch

@@ -58,6 +58,7 @@ def exact(experiment: Experiment, point: np.ndarray, clip: float | None) -> dict
     }
 
 
+@pytest.mark.slow
 def test_what_records_paid_before_is_said_beside_their_scores() -> None:
     """Quantiles of all records came first: then no record pays once."""
     experiment, _, point = trained()

@@ -137,6 +137,7 @@ def test_scores_of_groups_lie_within_two_stated_errors(epsilon: float, wide: flo
         assert 0.935 <= share <= 0.975, (name, share)
 
 
+@pytest.mark.slow
 def test_without_chance_within_bins_the_error_of_an_auc_is_too_small() -> None:
     found = drawn_coverage(1000.0, SHARED, runs=60, known=False)
     assert min(found[f"auc {k}"] for k in (-1, 0, 1, 2)) < 0.9

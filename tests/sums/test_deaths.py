@@ -105,6 +105,7 @@ def test_single_deaths_while_frames_overtake_each_other(step: int) -> None:
             play(5, 1, (death,), back=True, shuffle=seed)
 
 
+@pytest.mark.slow
 def test_some_pairs_of_deaths() -> None:
     for seed, pair in enumerate(pairs(deaths(5, 1))[::97]):
         play(5, 1, pair, back=True, shuffle=seed if seed % 2 else None)

@@ -75,6 +75,7 @@ def test_alone_respects_a_constraint() -> None:
     assert np.linalg.norm(found.alone) == pytest.approx(0.5, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_one_record_and_one_class_have_a_model_too() -> None:
     x, _, _ = records(3, 3)
     for n in (1, 3):
