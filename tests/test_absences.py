@@ -185,7 +185,6 @@ def test_a_certificate_tells_parties_apart_that_are_away_at_different_times(tmp_
     assert any("who is away in which rounds was fixed beforehand" in text for text in said)
 
 
-@pytest.mark.slow
 def test_a_plan_with_a_list_is_checked_and_rehearsed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(

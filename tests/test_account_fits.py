@@ -200,7 +200,6 @@ def test_a_person_who_may_be_at_every_party_pays_at_each(tmp_path: Path) -> None
     assert dealt == pytest.approx(model.epsilon_spent_, rel=1e-6)
 
 
-@pytest.mark.slow
 def test_whose_the_records_are_is_the_same_in_every_fit(tmp_path: Path) -> None:
     """Sites that share people, one table with other names, in another order: all say the same. Another is refused."""
     who = np.array([f"p{i % 40}" for i in range(90)])

@@ -203,7 +203,6 @@ def test_dp_dsgd_goes_farther_on_additive_models_where_there_is_much_to_learn_fr
         assert dp_dsgd._travel(replace(public, problem=model)) == pytest.approx(share * wanted)
 
 
-@pytest.mark.slow
 def test_smoothing_changes_what_is_said_and_nothing_that_is_sent(table: Path) -> None:
     traces = {}
     for smooth in (None, 5.0):
@@ -280,7 +279,6 @@ def test_a_run_in_python_predicts_raw_records(run: ct.Trained, tmp_path: Path) -
         _ = ct.train(ct.mean(), ct.ring([np.zeros((9, 1))] * 3), budget=ct.Budget(1.0, 1e-5)).curves
 
 
-@pytest.mark.slow
 def test_curves_say_what_the_model_says(run: ct.Trained, tmp_path: Path) -> None:
     """The file alone, read by hand: intercept, one value for the bin of each attribute; and as scikit-learn."""
     X, _ = sites(1, 300)[0]

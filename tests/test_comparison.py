@@ -32,7 +32,6 @@ EXCHANGES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", mostly_slow(EXCHANGES, "sum"))
 def test_the_exchange_of_a_plan_is_obeyed(name: str) -> None:
     """The cell is the run of the same plan; without the exchange it is another one."""

@@ -59,7 +59,6 @@ def lines(process: subprocess.Popen[str]) -> list[str]:
     return said.splitlines()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("times", "loads"), [(1, 0), pytest.param(2, os.cpu_count() or 2, marks=pytest.mark.slow)])
 def test_the_same_bytes_again_under_load(times: int, loads: int) -> None:
     """Two processes side by side, each compiling anew every time, while others keep the cores busy."""

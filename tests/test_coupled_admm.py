@@ -174,7 +174,6 @@ def test_the_corrected_theorem_31_lies_inside_our_range_or_converges_anyway() ->
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", METHODS)
 def test_the_printed_sign_diverges_and_the_corrected_one_does_not(how: Any) -> None:
     problem = resource_allocation.make()[0]

@@ -68,7 +68,6 @@ def test_parties_at_once_and_one_by_one_say_the_same(monkeypatch: pytest.MonkeyP
         np.testing.assert_allclose(slopes, plain, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.slow
 def test_memory_of_many_parties_is_that_of_one() -> None:
     """What the compiled gradient of a hundred parties needs beside its arguments: not a hundred times one's."""
     own = ct.neural(small(), 2, shape=(1, 6, 6)).own

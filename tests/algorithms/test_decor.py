@@ -39,7 +39,6 @@ def test_sensitivity() -> None:
     assert found["replay"].share >= 0.9  # of what is declared
 
 
-@pytest.mark.slow
 def test_the_draws_of_a_network_have_the_declared_covariance() -> None:
     """Those of the driver, round by round: q (I + ratio² Laplacian); nothing of a secret is left in the sum."""
     with jax.enable_x64(True):

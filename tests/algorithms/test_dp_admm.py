@@ -130,7 +130,6 @@ def test_star_wants_a_star() -> None:
     assert tuned.penalty >= 0.15 / 8 / 4
 
 
-@pytest.mark.slow
 def test_the_default_step_is_the_largest_stable_one() -> None:
     """All records alike and labels nearly balanced: curvature close to its bound, so a larger step must diverge."""
     rng = np.random.default_rng(0)

@@ -127,7 +127,6 @@ def test_printed_noise_is_n_times_too_large() -> None:
     assert account(events, 1e-4).epsilon == 0.0  # (0, 1e-4): the noise is pure loss
 
 
-@pytest.mark.slow
 def test_threshold_leaves_a_strayed_neighbour_out_for_good() -> None:
     place, _ = agent(network())
     cfg = CFG.replace(threshold=1.0)

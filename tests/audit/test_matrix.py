@@ -21,20 +21,11 @@ from tests.support import mostly_slow
 PRIVATE = audited()
 
 
-# every day another test holds its messages and costs to those of dvp, draw for draw; dvp is audited every day
-LIKE_ANOTHER = ("m-admm",)
-
-
 def shown(todo: list[Case]) -> list[Any]:
     return [pytest.param(c, id=f"{c.name}@{c.algorithm.slug}") for c in todo]
 
 
-def everyday(todo: list[Case]) -> list[Any]:
-    return [p if c.algorithm.slug not in LIKE_ANOTHER else pytest.param(*p.values, id=p.id, marks=pytest.mark.slow)
-            for c, p in zip(todo, shown(todo), strict=True)]  # fmt: skip
-
-
-@pytest.mark.parametrize("case", everyday(covering()))
+@pytest.mark.parametrize("case", shown(covering()))
 def test_claims_hold(case: Case) -> None:
     for found in case.examine(1.0):
         assert found.passed, found

@@ -68,7 +68,6 @@ def test_noise_that_is_found_is_the_noise_that_was_drawn(slug: str) -> None:
         assert abs(excess.mean()) < 5 * excess.std() / np.sqrt(len(excess)) + 1e-12
 
 
-@pytest.mark.slow
 def test_a_solver_that_errs_is_not_called_exact() -> None:
     setting = make_setting(find("pp-admm"), epsilon=1.0, rounds=1)
     assert watch(replace(setting, slip=0.1), ATTACKS[0], 0).told is None

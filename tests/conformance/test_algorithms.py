@@ -13,12 +13,8 @@ from coterie.testing.algorithms import ALGORITHM_CHECKS
 LIKE_PVP = ("admm", "dvp", "m-admm", "mr-admm", "pp-admm", "r-admm")  # solve the same subproblems: dear to compile
 
 
-LIKE_ANOTHER = ("m-admm",)  # with a constant penalty it is dvp, draw for draw: tests/algorithms/test_m_admm.py
-
-
 def marks(slug: str, check: str) -> tuple[pytest.MarkDecorator, ...]:
-    later = (slug in LIKE_PVP and check in ("replay", "single")) or (slug in LIKE_ANOTHER and check != "protocol")
-    return (pytest.mark.slow,) if later else ()
+    return (pytest.mark.slow,) if slug in LIKE_PVP and check in ("replay", "single") else ()
 
 
 EACH = [  # those of one algorithm in one worker: they share a recorded run

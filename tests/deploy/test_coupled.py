@@ -257,7 +257,6 @@ def test_integers_are_attacked_with_their_exact_likelihood(epsilon: float) -> No
 # ---- agents ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_agents_run_it_and_ledgers_say_whose_neighbours_are_hidden(tmp_path: Path) -> None:
     plan = dispatch(tmp_path)
     experiment = prepare(plan)

@@ -222,7 +222,6 @@ def test_sums_alone_are_opened_and_the_model_is_fair(tmp_path: Path) -> None:
     assert np.mean(says(models[0], 0.0) == label) > 0.62
 
 
-@pytest.mark.slow
 def test_a_simulation_is_scored_by_its_decisions_and_has_no_references(tmp_path: Path) -> None:
     plan = fair_plan(written(tmp_path, 1500), privacy={"epsilon": 50.0}, problem={"penalty": 0.0})
     result, _ = execute(plan, None, Console(file=io.StringIO()))

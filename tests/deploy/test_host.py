@@ -232,7 +232,6 @@ def test_a_pace_is_kept_by_each_address() -> None:
     assert len(pace._left) == door_module.REMEMBERED
 
 
-@pytest.mark.slow
 def test_handshakes_beyond_the_pace_wait_and_other_addresses_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

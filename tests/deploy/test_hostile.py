@@ -449,7 +449,6 @@ def test_f2_hostile_neighbour(group: Consortium, kind: str) -> None:
     assert [r for s, r in ben.got if s == "ada"] == delivered
 
 
-@pytest.mark.slow
 def test_f2_slow_loris(group: Consortium) -> None:
     """A neighbour that greets half and then says nothing is dropped after `Timing.hello`, as is one that says less."""
 

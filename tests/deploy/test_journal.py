@@ -50,7 +50,6 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.slow
 def test_why_nobody_is_reached_is_in_log_status_and_last_word(
     alone: Setting, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

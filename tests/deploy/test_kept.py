@@ -221,7 +221,6 @@ def rows_after(folder: Path, rounds: tuple[int, int]) -> list[int]:
     return counts
 
 
-@pytest.mark.slow
 def test_a_ledger_does_not_grow_but_for_how_rounds_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times the rounds, and no more rows. Twin: rows of what is over stay."""
     first, later = rows_after(tmp_path, (4, 14))

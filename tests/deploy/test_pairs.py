@@ -197,7 +197,6 @@ def test_own_noise_and_secrets_add_up_to_a_discrete_gaussian_vector() -> None:
         assert mass(x) / mass(np.zeros(3)) == pytest.approx(math.exp(-x @ shape @ x / 2), rel=1e-9)
 
 
-@pytest.mark.slow
 def test_two_curious_neighbours_among_a_hundred_learn_what_is_charged() -> None:
     """Deployed integers on a random 4-regular graph: at most .02 of local noise is left on the average, and the worst
     pair's best guess leaves what is charged. Own noise 5 % short leaves too little of both."""

@@ -78,7 +78,6 @@ def _frame(site: Site, round: int) -> bytes:
         return db.execute("SELECT frame FROM release WHERE round = ?", (round,)).fetchone()[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -178,7 +178,6 @@ class Slow(Agent):
         return await super()._speak(t, carry)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "graph", "goes_on"),
     mostly_slow(

@@ -326,7 +326,6 @@ def test_keys_of_another_party_are_refused(group: Consortium) -> None:
 SHORT = Timing(hello=2.0, age=0.4, retry=(0.02, 0.1), receipt=0.01)
 
 
-@pytest.mark.slow
 def test_t2_expired_parties_are_cut_off(tmp_path: Path, monkeypatch: Any) -> None:
     """ada calls ben, ben calls cleo; the certificates of ada and cleo end, and ben must drop both.
 

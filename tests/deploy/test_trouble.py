@@ -108,7 +108,6 @@ class Deaf(Agent):
             self.transport.pull = real  # type: ignore[method-assign]
 
 
-@pytest.mark.slow
 def test_a_party_that_is_always_late_is_heard_all_the_same(tolerant: Setting, tmp_path: Path) -> None:
     """cleo's messages come after the others' deadline, every round. The twin's parties wait at the same time."""
     houses = {kind: House(tolerant, tmp_path / kind.__name__) for kind in (Agent, Deaf)}
@@ -135,7 +134,6 @@ def test_a_party_that_is_always_late_is_heard_all_the_same(tolerant: Setting, tm
     assert [house.violations() for house in houses.values()] == [[], []]
 
 
-@pytest.mark.slow
 def test_a_party_that_needs_every_message_gives_up_and_goes_on_later(strict: Setting, tmp_path: Path) -> None:
     house = House(strict, tmp_path)
 

@@ -38,7 +38,6 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EVERY", 0.05)
 
 
-@pytest.mark.slow
 def test_a_start_is_not_silent_and_says_whom_it_waits_for(
     alone: Setting, tmp_path: Path, capsys: pytest.CaptureFixture[str], soon: None
 ) -> None:
@@ -58,7 +57,6 @@ def test_a_start_is_not_silent_and_says_whom_it_waits_for(
     assert "\x1b" not in said  # no terminal here: no colours
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("level", "lines"), mostly_slow([("error", 1), ("warning", 1)], ("warning", 1)))
 def test_less_is_said_if_less_is_asked_for(
     alone: Setting, tmp_path: Path, capsys: pytest.CaptureFixture[str], level: str, lines: int
@@ -132,7 +130,6 @@ def test_refusals_are_counted_by_reason_in_the_log_and_the_metrics(
     assert "warning: refused so far: stranger: it does not speak TLS (3)" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_the_order_of_starting_does_not_matter(tmp_path: Path, soon: None) -> None:
     """Each of the three in turn is early, by many times what it takes to say so; all finish, nothing is paid twice."""
     setting, timed = Setting.small(tmp_path / "t", 4, deadline=0.3), {}  # type: ignore[var-annotated]

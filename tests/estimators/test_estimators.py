@@ -405,7 +405,6 @@ def test_another_target_of_the_same_records_costs_again_and_one_shared_record_su
         PrivateMean(bounds=(-2, 2), random_state=0).fit(other, agents=sites)
 
 
-@pytest.mark.slow
 def test_probabilities_of_a_rare_class_are_calibrated():
     """At 8 % positive the clipped model's own probabilities are far too low: the corrected ones are near."""
     rng = np.random.default_rng(3)

@@ -85,7 +85,6 @@ def plan(tmp_path):
     return path
 
 
-@pytest.mark.slow
 def test_a_study_runs_and_every_cell_says_what_it_cost(plan):
     cells = run(prepare(read_fair_plan(plan, [])))
     by = {(c["panel"], c["label"], c["epsilon"]): c for c in cells}

@@ -191,7 +191,6 @@ def test_points_that_are_all_the_same_are_computed_once(alike: bool) -> None:
             assert len(seen) == (1 if alike else len(points))
 
 
-@pytest.mark.slow
 def test_a_minimiser_can_be_differentiated() -> None:
     """Of a quadratic the minimiser moves by −1/(its curvature) along the linear term; and so does a batch of them."""
     with jax.enable_x64(True):

@@ -58,7 +58,6 @@ def exact(experiment: Experiment, point: np.ndarray, clip: float | None) -> dict
     }
 
 
-@pytest.mark.slow
 def test_what_records_paid_before_is_said_beside_their_scores() -> None:
     """Quantiles of all records came first: then no record pays once."""
     experiment, _, point = trained()
@@ -115,7 +114,6 @@ def simulated(experiment: Experiment, point: np.ndarray, clip: float | None) -> 
     return made, problem
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shared", mostly_slow([True, False], True), ids=["shared", "local"])
 def test_in_a_thousand_simulated_runs_errors_are_as_stated(shared: bool) -> None:
     """600 held-out records of five parties: the least for which an AUC is not refused."""

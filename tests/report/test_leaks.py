@@ -59,7 +59,7 @@ def write_plan(folder: Path, stated: bool) -> Path:
     return path
 
 
-@pytest.mark.parametrize("stated", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stated", [True, False])
 def test_a_run_says_it_everywhere(tmp_path: Path, stated: bool, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     assert main(["run", str(write_plan(tmp_path, stated)), "--out", str(out), "--quiet"]) == 0
@@ -248,7 +248,6 @@ def test_a_rehearsal_of_such_records_is_refused_before_keys_are_made(tmp_path: P
     assert not (tmp_path / "trial").exists()
 
 
-@pytest.mark.slow
 def test_how_records_come_to_be_in_bounds_is_said_as_it_is(tmp_path: Path) -> None:
     """Records that are handed over without bounds are scaled by nobody."""
     rng = np.random.default_rng(0)

@@ -88,10 +88,7 @@ def test_a_quick_figure(tmp_path):
     assert not holds["convergence at rate O(1/K) (Remark 1)", None]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "slug", mostly_slow(["dvp", "m-admm", "r-admm", "mr-admm", "dp-admm"], "dvp", "mr-admm", "dp-admm")
-)
+@pytest.mark.parametrize("slug", mostly_slow(["dvp", "m-admm", "r-admm", "mr-admm", "dp-admm"], "dvp", "dp-admm"))
 def test_noise_of_a_baseline_is_that_of_its_accounting(slug: str) -> None:
     """Its own theorem's total is ε, or its rounds as zCDP add up to ρ; no record is read."""
     settings = {"decay": 0.5} if slug == "dp-admm" else {"noise": "gamma"}

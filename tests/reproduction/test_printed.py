@@ -58,7 +58,6 @@ def test_printed_last_message_of_consensus_descent_is_caught() -> None:
     assert np.isinf(found.largest_ratio)
 
 
-@pytest.mark.slow
 def test_per_coordinate_claim_of_ldp_admm_is_caught() -> None:
     found = audit(case("ldp-admm").setting(), 1000)
     assert found.violated

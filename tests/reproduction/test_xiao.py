@@ -117,7 +117,6 @@ def test_exact_admm_with_the_printed_sign_does_not(layout: object, monkeypatch: 
     assert not np.abs(found - pooled(layout)).max() < 1.0  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 def test_dual_noise_moves_the_point_as_output_noise_does() -> None:
     """Where the penalty dominates the loss, noise D·e on the multiplier and noise e on the point are the same."""
     stiff = network(agents=3, records=5, d=2, ridge=1e-3, rounds=1)

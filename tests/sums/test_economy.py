@@ -65,7 +65,6 @@ def waits(kind: type[SumParty], ring: bool) -> tuple[list[float], set[int]]:
     return seconds, {frame.slot & 0xFFFF for _, frame in world.sent[starts:] if frame.kind is Step.START}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ring", mostly_slow([True, False], True), ids=["ring", "complete"])
 def test_nobody_waits_long_for_one_that_is_known_to_be_gone(ring: bool) -> None:
     """The dead one leads one of these rounds, and has children in most of their trees."""

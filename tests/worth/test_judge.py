@@ -53,7 +53,6 @@ def test_alone_is_scikit_learns_model_at_the_ridge_that_cross_validation_chooses
     assert found.ridge == RIDGES[int(np.argmin([loss(ridge) for ridge in RIDGES]))]
 
 
-@pytest.mark.slow
 def test_a_blend_keeps_to_a_good_model_where_records_are_few_and_leaves_a_bad_one() -> None:
     far: dict[str, list[float]] = {"alone": [], "good": [], "bad": []}
     for seed in range(20):
@@ -75,7 +74,6 @@ def test_alone_respects_a_constraint() -> None:
     assert np.linalg.norm(found.alone) == pytest.approx(0.5, abs=1e-4)
 
 
-@pytest.mark.slow
 def test_one_record_and_one_class_have_a_model_too() -> None:
     x, _, _ = records(3, 3)
     for n in (1, 3):
