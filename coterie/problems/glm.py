@@ -21,7 +21,7 @@ from coterie.problems.base import Problem
 from coterie.problems.once import gradients, worth_it
 from coterie.problems.records import clip_factor, sound
 from coterie.problems.sets import Constraint
-from coterie.problems.sparse import Sparse
+from coterie.problems.sparse import Sparse, as_array
 
 __all__ = ["Linear", "Pointwise"]
 
@@ -71,6 +71,8 @@ class Linear(Problem):
             slope = sound(self.of_score(score, targets).slope)
             return slope if clip is None else slope * clip_factor(jnp.abs(slope) * norms, clip)
 
+        if isinstance(features, Sparse) and clip is not None and jnp.ndim(clip):  # one for each record
+            features = as_array(features)
         if isinstance(features, Sparse):
             cut = steep if clip is not None else lambda score, targets, norms, _: steep(score, targets, norms, None)
             return sparse.gradients(cut, x, features, targets, weights, clip)

@@ -96,16 +96,14 @@ def gradients(
     return _over_points(of, x, records, targets, weights, clip)
 
 
-def values(
-    value: Pointwise, x: Array, records: Sparse, targets: Array, weights: Array, clip: Array | float | None = None
-) -> Float[Array, ""]:
-    """Σ_r weights_r · value_r."""
+def values(value: Pointwise, x: Array, records: Sparse, targets: Array, weights: Array) -> Float[Array, ""]:
+    """Σ_r weights_r · value_r, of those that weigh something."""
 
     def of(records: Sparse, points: Array, clips: Array, targets: Array, weights: Array) -> Array:
         each = _of_each(value, records, records.scores(points), targets, clips)
-        return weights[:, None] @ each
+        return weights[:, None] @ jnp.where(weights[..., None] > 0, each, 0.0)
 
-    return _over_points(of, x, records, targets, weights, clip)[0]
+    return _over_points(of, x, records, targets, weights, None)[0]
 
 
 def _of_each(f: Pointwise, records: Sparse, scores: Array, targets: Array, clips: Array) -> Array:

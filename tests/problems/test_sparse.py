@@ -61,6 +61,7 @@ Ask = Callable[..., jax.Array]
 ASKED: dict[str, Callable[[Problem], Ask]] = {
     "gradient": lambda p: lambda f, x, y, w, c: p.weighted_gradient(x, f, y, w),
     "clipped": lambda p: lambda f, x, y, w, c: p.weighted_gradient(x, f, y, w, c),
+    "clipped one by one": lambda p: lambda f, x, y, w, c: p.weighted_gradient(x, f, y, w, c * (1 + y) / 2 + 0.1),
     "value": lambda p: lambda f, x, y, w, c: p.weighted_value(x, f, y, w),
 }
 
