@@ -240,11 +240,16 @@ def _priced(text: str) -> Priced:
 
 
 def _batches(method: ComparedMethod, epsilons: list[float]) -> list[list[float]]:
-    """The ε whose runs share rounds and structure, and so a compiled program."""
+    """The ε whose runs share rounds and structure, and so a compiled program.
+
+    Those whose rounds are of unlike length (`Config.COUNTS`) run apart: in a batch all wait for the longest.
+    """
     batches: dict[object, list[float]] = {}
     for epsilon in epsilons:
         p = _priced(_at(method, epsilon).model_dump_json())
-        batches.setdefault((p.rounds, jax.tree.structure(p.cfg), p.shape.tobytes(), p.terms), []).append(epsilon)
+        counts = tuple(getattr(p.cfg, name) for name in p.cfg.COUNTS)
+        key = (p.rounds, jax.tree.structure(p.cfg), counts, p.shape.tobytes(), p.terms)
+        batches.setdefault(key, []).append(epsilon)
     return list(batches.values())
 
 

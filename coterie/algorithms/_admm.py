@@ -100,7 +100,7 @@ def heed(linear: Vector, place: Place, low: Number, tolerance: Number) -> Vector
     return linear * jnp.minimum(1.0, longest(place, low, tolerance) / 2 / jnp.where(norm > 0, norm, 1.0))
 
 
-def left_over(penalty: Number, place: Place, steps: int) -> Number:
+def left_over(penalty: Number, place: Place, steps: Number) -> Number:
     """q^K, q = (M − Λ)/(M + Λ), M = Λ + unit · count · smoothness: the part of the way that K steps do not go."""
     return contraction(convexity(penalty, place), place.unit * place.count * place.smoothness) ** steps
 

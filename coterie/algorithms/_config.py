@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar, get_args
+from typing import ClassVar, TypeVar, get_args
 
 import jax
 from pydantic import ConfigDict
@@ -18,16 +18,19 @@ C = TypeVar("C", bound="Config")
 class Config(Written):
     """Base of every algorithm's hyper-parameters: validated like a pydantic model, traced like a pytree.
 
-    Fields annotated `float` (or `Auto`) are leaves, so a sweep over them is a `vmap`; all others are static
-    structure. An unknown key, a wrong type or a value out of range is an error when the plan is read.
+    Fields annotated `float` (or `Auto`) are leaves, so a sweep over them is a `vmap`; so are those in `COUNTS`, whole
+    numbers that say how long a round's loop is; all others are static structure. An unknown key, a wrong type or a
+    value out of range is an error when the plan is read.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    COUNTS: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        numbers = tuple(n for n, f in cls.model_fields.items() if float in (f.annotation, *get_args(f.annotation)))
+        kinds = {n: (f.annotation, *get_args(f.annotation)) for n, f in cls.model_fields.items()}
+        numbers = tuple(n for n, kind in kinds.items() if float in kind or n in cls.COUNTS)
         others = tuple(n for n in cls.model_fields if n not in numbers)
 
         def flatten(cfg: Config) -> tuple[tuple, tuple]:

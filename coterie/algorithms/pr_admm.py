@@ -25,7 +25,7 @@ by it is permanent. If it or the decay is chosen by looking at the data, that co
 from __future__ import annotations
 
 import math
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -48,6 +48,7 @@ REFERENCE = "Ding, Zhang, Chen, Xue, Zhang, Pan, PR-ADMM, Alg. 1; Ding dissertat
 class Stepping(BaseConfig):
     """The hyper-parameters that `p-admm` has, too."""
 
+    COUNTS: ClassVar[tuple[str, ...]] = ("steps",)
     penalty: Auto = Field(None, gt=0, description="η; None: see `tune`")
     tail: float = Field(0.5, ge=0, le=1, description="share of the rounds whose releases the answer averages; 0: last")
     steps: AutoInt = Field(

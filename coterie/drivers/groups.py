@@ -18,13 +18,14 @@ BLOCK = 1 << 26  # numbers of the records that an accelerator measures at once
 T = TypeVar("T")
 
 
-def over_agents(f: Callable[..., T], args: tuple, group: Group, solves: bool = False, at_once: int | None = None) -> T:
-    """f over the agents of a group: batched, or one after the other where records are streamed or f solves problems.
+def over_agents(f: Callable[..., T], args: tuple, group: Group, often: bool = False, at_once: int | None = None) -> T:
+    """f over the agents of a group: batched, or one after the other where records are streamed, or many and read often.
 
+    `often`: where f goes over them many times, or for many points, whose scores should stay in a core's cache.
     `at_once`: of a batch, so many agents at a time.
     """
     size = group.high - group.low
-    if group.one_by_one and (solves or isinstance(group.shards, StoredShard)):
+    if group.one_by_one and (often or isinstance(group.shards, StoredShard)):
         return jax.lax.map(lambda i: f(*(rows(a, i) for a in args)), jnp.arange(size))
     batch = jax.vmap(f, tuple(axes(a) for a in args))
     if at_once is None or at_once >= size:

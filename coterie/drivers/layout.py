@@ -8,7 +8,7 @@ spread, so a star with a million leaves is two groups and no array ever has agen
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -344,7 +344,11 @@ def _laid_out(terrain: Terrain) -> Layout:
     groups = []
     for k in np.unique(key):
         members = order[key[order] == k]
-        groups.append(terrain.group(int(position[members[0]]), members, position))
+        group = terrain.group(int(position[members[0]]), members, position)
+        if isinstance(group.shards, HeldShard) and group.shards.people is None:
+            listed = terrain.problem.listed(group.shards.features)
+            group = replace(group, shards=replace(group.shards, features=listed))
+        groups.append(group)
     adjacency = terrain.matrices(order, position, len(order)) if terrain.dense else None
     place, ids = terrain.place(order), _put(order, jnp.int32)
     return Layout(Arrays(groups, place, ids, adjacency), terrain.problem, order)

@@ -7,7 +7,7 @@ step has nothing to absorb; the last one, after the loop, emits nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -34,7 +34,8 @@ __all__ = ["LoopCarry", "Program", "Test"]
 SMALL = 16  # in networks up to this size every agent's own model is scored on the fly …
 JUDGES = 4  # … in larger ones only these, evenly spaced
 ON_THE_WAY = 0x0D17  # place of the key of an exchange's draws, behind the algorithm's own
-MANY = 1 << 20  # records from which a core measures one judged model after the other
+MANY = 1 << 19  # scores from which a core measures one judged model after the other
+ROOM = 1 << 20  # numbers of a run's judged models that may wait until they are measured
 Held = tuple[Array, Array] | None  # test records on the device: features and targets
 Said = tuple[object, object, Array]  # next state, message, and whether it is sent
 T = TypeVar("T")
@@ -66,7 +67,7 @@ class LoopCarry(eqx.Module):
     bits: Float[Array, " agents"]  # sent so far by each agent to one neighbour
     cut: Int[Array, ""]  # numbers that the exchange cut to its bound
     clock: Float[Array, ""]  # virtual seconds, if the algorithm keeps time
-    curves: dict[str, Float[Array, " slots"]]
+    curves: dict[str, Float[Array, "slots ..."]]
     recorded: Recorded | None
 
 
@@ -82,7 +83,9 @@ class Program:
         self.dtype = layout.arrays.place.start.dtype
         self.test = None if test is None else (jnp.asarray(test.features, self.dtype), jnp.asarray(test.targets))
         self.slots = -(-rounds // every) + 1
-        self.judges = self.judged(layout.arrays.place.agents)
+        self.agents = layout.arrays.place.agents
+        self.judges = self.judged(self.agents)
+        self.later = self.slots * self.judges.size * layout.arrays.place.dim <= ROOM
         self.streams = isinstance(layout.arrays.groups[0].shards, StoredShard)
 
     @staticmethod
@@ -244,32 +247,47 @@ class Program:
         one = lambda p, s: agent.answer(self.algorithm, cfg, p, s)  # noqa: E731
         return jax.vmap(one, (axes(arrays.place), 0))(arrays.place, state)
 
-    def measure(self, cfg: Config, arrays: Arrays, state: object) -> dict[str, Array]:
-        """Train loss and test score, averaged over the judged agents' own models, and the disagreement of all."""
+    def noted(self, cfg: Config, arrays: Arrays, state: object) -> dict[str, Array]:
+        """What is kept of a round that is measured: the disagreement of all, and the judged agents' own models."""
         points = self.estimates(cfg, arrays, state)
-        judged, agents = self.pick(arrays, points), arrays.place.agents
-        problem = arrays.groups[0].shards.problem
+        mean = self.total(arrays, points) / arrays.place.agents
+        gap = jnp.sqrt(self.total(arrays, jnp.sum((points - mean) ** 2, axis=1)) / arrays.place.agents)
+        return {"consensus_gap": gap, "models": self.pick(arrays, points)}
 
+    def judged_models(self, arrays: Arrays, models: Float[Array, "judges runs d"]) -> dict[str, Float[Array, " runs"]]:
+        """Train loss and test score, averaged over the models of a run."""
         # An accelerator reads records once for all judged models. A core takes longer for four products at once than
-        # for one after the other, and would have to hold all their scores.
+        # for one after the other, unless all scores stay in its cache.
         core = jax.default_backend() == "cpu"
-        held = sum(g.shards.targets.size for g in arrays.groups if isinstance(g.shards, HeldShard))
-        apart = core and held >= MANY
+        apart = lambda rows: core and rows * models[:, :, 0].size >= MANY  # noqa: E731
 
-        def values(shard: Shard) -> Float[Array, " judges"]:
-            return jax.lax.map(shard.value, judged) if apart else jax.vmap(shard.value)(judged)
+        def all_of(value: Callable[[Array], Array], apart: bool) -> Float[Array, "judges runs"]:
+            each = jax.vmap(value)
+            return jax.lax.map(each, models) if apart else jax.vmap(each)(models)
 
-        loss = jnp.zeros(len(judged), points.dtype)
+        loss, problem = jnp.zeros(models.shape[:2], models.dtype), arrays.groups[0].shards.problem
         for group in arrays.groups:
-            each = over_agents(values, (group.shards,), group, at_once=None if core else fitting(group.shards))
-            loss += self.total(arrays, each, group.low) / agents
-        mean = self.total(arrays, points) / agents
-        gap = jnp.sqrt(self.total(arrays, jnp.sum((points - mean) ** 2, axis=1)) / agents)
-        out = {"train_loss": jnp.mean(loss), "consensus_gap": gap}
+            held = group.shards.targets.size if isinstance(group.shards, HeldShard) else 0
+            many = apart(held // (group.high - group.low) if group.one_by_one else held)
+            values = lambda shard, many=many: all_of(shard.value, many)  # noqa: E731
+            each = over_agents(values, (group.shards,), group, core, None if core else fitting(group.shards))
+            loss += self.total(arrays, each, group.low) / self.agents
+        out = {"train_loss": jnp.mean(loss, axis=0)}
         if self.test is not None:
             features, targets = self.test
-            out["test_score"] = jnp.mean(jax.vmap(lambda x: problem.score(x, features, targets))(judged))
+            score = all_of(lambda x: problem.score(x, features, targets), apart(len(targets)))
+            out["test_score"] = jnp.mean(score, axis=0)
         return out
+
+    def kept(self, cfg: Config, arrays: Arrays, state: object) -> dict[str, Array]:
+        """What the loop keeps of a round that is measured; where it is not too large, the rest is done afterwards."""
+        return (self.noted if self.later else self.measure)(cfg, arrays, state)
+
+    def measure(self, cfg: Config, arrays: Arrays, state: object) -> dict[str, Array]:
+        """Train loss and test score, averaged over the judged agents' own models, and the disagreement of all."""
+        noted = self.noted(cfg, arrays, state)
+        judged = self.judged_models(arrays, noted.pop("models")[:, None])
+        return {"train_loss": judged["train_loss"][0], **noted} | {k: v[0] for k, v in judged.items()}
 
     # -- the loop -------------------------------------------------------------------------------------------------
 
@@ -293,8 +311,8 @@ class Program:
             greetings.append(over_agents(hello, (place, g.shards), g, self.algorithm.solves))
         state, message = join(starts), join(greetings)
         curves = {
-            k: jnp.zeros(self.slots, v.dtype)
-            for k, v in jax.eval_shape(lambda s: self.measure(cfg, arrays, s), state).items()
+            k: jnp.zeros((self.slots, *v.shape), v.dtype)
+            for k, v in jax.eval_shape(lambda s: self.kept(cfg, arrays, s), state).items()
         }
         if self.algorithm.duration is not None:
             curves["time"] = jnp.zeros(self.slots, self.dtype)
@@ -334,7 +352,7 @@ class Program:
             state, memory = jax.tree.map(lambda new, old: jnp.where(t > 0, new, old), heard, (before, c.memory))
 
             def note(curves: dict[str, Array]) -> dict[str, Array]:
-                now = {**self.measure(cfg, arrays, state), "time": c.clock}
+                now = {**self.kept(cfg, arrays, state), "time": c.clock}
                 slot = (t + self.every - 1) // self.every
                 return {k: curves[k].at[slot].set(now[k]) for k in curves}
 

@@ -185,7 +185,7 @@ class ShardedProgram(Program):
         exchange: Exchange | None,
     ):  # fmt: skip
         super().__init__(algorithm, shards, rounds, every, False, test, exchange)
-        self.traffic = shards.traffic
+        self.traffic, self.later = shards.traffic, False
 
     def reach(self, arrays: Arrays, message: T) -> T:
         """Own messages, then what each wave brought from other devices."""

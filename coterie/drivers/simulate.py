@@ -41,7 +41,7 @@ __all__ = ["Run", "Test", "Trace", "simulate"]
 T = TypeVar("T")
 A = TypeVar("A", bound=Arrays)
 KEEP = 32  # compiled programs kept for later runs of equal structure and shapes
-PIECE_SECONDS = 0.25  # how long the host lets the compiled loop run before it shows progress …
+PIECE_SECONDS = 0.25  # how long the host lets the compiled loop run before it shows progress (or hears Ctrl-C: 1 s) …
 WORTH, LONGEST = 10, 5.0  # … or so many times as long as a call costs without a round, but no longer than these seconds
 
 
@@ -150,22 +150,35 @@ def simulate(
                     (said,) = jax.tree.leaves(carry.message)
                     steer.heard(layout.restore(np.asarray(said), 1)[0])
 
+        judge = _judge(program, arrays, len(runs)) if program.later else None
+        judged: dict[int, dict[str, np.ndarray]] = {}
+
+        def measured(slot: int) -> dict[str, np.ndarray]:
+            """All curves at a slot that the loop has passed, of every run."""
+            kept = {name: np.asarray(curve[:, slot]) for name, curve in carry.curves.items() if name != "models"}
+            if judge is not None and slot not in judged:
+                judged[slot] = jax.tree.map(np.asarray, judge(carry.curves["models"][:, slot]))
+            return {**judged.get(slot, {}), **kept}
+
         def shown(step: int) -> None:
             nonlocal told
             if progress is not None:
                 progress(step)
             while watch is not None and told < len(due) and due[told] <= step:
-                watch(due[told], {name: float(curve[0, told]) for name, curve in carry.curves.items()})
+                watch(due[told], {name: float(values[0]) for name, values in measured(told).items()})
                 told += 1
 
         keep = None if checkpoint is None else lambda done: checkpoint.save(done, carry)
         often = 0 if checkpoint is None else checkpoint.every
         started = time.perf_counter()
-        done = in_pieces(advance, first, rounds + 1, shown, keep=keep, every=often)
+        least = 1.0 if progress is watch is None else PIECE_SECONDS
+        done = in_pieces(advance, first, rounds + 1, shown, keep=keep, every=often, least=least)
+        slots = [measured(slot) for slot, t in enumerate(due) if t < done]
+        curves = {name: np.stack([values[name] for values in slots], axis=1) for name in slots[0]}
         run_s = time.perf_counter() - started
 
         points = compiled.estimates(cfg, arrays, noise, carry.state)
-        trace = make_trace(program, layout, carry, points, done, {"compile_s": compile_s, "run_s": run_s})
+        trace = make_trace(program, layout, carry, points, done, {"compile_s": compile_s, "run_s": run_s}, curves)
         trace.extras["resumed"] = max(0, first - 1)
         return trace
 
@@ -199,8 +212,9 @@ def in_pieces(
     agree: Callable[[bool, float], tuple[bool, float]] = lambda stop, seconds: (stop, seconds),
     keep: Callable[[int], None] | None = None,
     every: int = 0,
+    least: float = PIECE_SECONDS,
 ) -> int:
-    """Call `advance(low, high)` over steps start … end − 1 in pieces of about a quarter second; where it stopped.
+    """Call `advance(low, high)` over steps start … end − 1 in pieces of about `least` seconds; where it stopped.
 
     They are longer where every call costs much before its first step, for what the compiler moved out of the loop: of
     100,000 parties that can be as much as five rounds. The first Ctrl-C ends it after a piece. `agree` lets several
@@ -222,7 +236,7 @@ def in_pieces(
                 each = max(0.0, (seconds - last[1]) / (steps - last[0]))
                 cost = min(max(0.0, seconds - each * steps), seconds)
             last = steps, seconds
-            wanted = max(PIECE_SECONDS, min(WORTH * cost, LONGEST), 2 * cost)
+            wanted = max(least, min(WORTH * cost, LONGEST), 2 * cost)
             piece = int(np.clip(steps * (wanted - cost) / max(seconds - cost, 1e-6), 1, 8 * piece))
             done = high
             if keep is not None and (stop or done == end or (every and done % every == 0)):
@@ -238,7 +252,24 @@ class _Compiled(NamedTuple):
     estimates: Callable[..., Array]
 
 
-_KEPT: OrderedDict[object, _Compiled] = OrderedDict()  # the last programs compiled, the latest at the end
+_KEPT: OrderedDict[object, object] = OrderedDict()  # the last programs compiled, the latest at the end
+
+
+def _judge(program: Program, arrays: Arrays, runs: int) -> Callable[[Array], dict[str, Array]]:
+    """Measures models (runs, judges, d): a program of its own, the same for all algorithms and numbers of rounds."""
+    read = eqx.tree_at(lambda a: (a.place, a.agent_ids, a.adjacency), arrays, (None,) * 3, is_leaf=lambda x: x is None)
+    models = jax.ShapeDtypeStruct((runs, program.judges.size, arrays.place.dim), program.dtype)
+
+    def judge(arrays: Arrays, test: Held, models: Array) -> dict[str, Array]:
+        other = copy.copy(program)
+        other.test = test
+        return other.judged_models(arrays, jnp.swapaxes(models, 0, 1))
+
+    compiled = _kept(
+        (type(program), program.agents), (read, program.test, models),
+        lambda: jax.jit(judge).lower(read, program.test, models).compile(),
+    )  # fmt: skip
+    return lambda models: compiled(read, program.test, models)
 
 
 def _compiled(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: Array, again: object) -> _Compiled:
@@ -247,20 +278,26 @@ def _compiled(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys:
     Whatever tracing reads is in the key or is an argument; functions and modules are told apart by identity, so a
     changed copy of an algorithm is another algorithm. A structure that cannot be hashed is compiled each time.
     """
-    leaves, structure = jax.tree.flatten((cfg, arrays, noise, keys, program.test, again, program.exchange))
-    code = (type(program), program.algorithm, program.rounds, program.every, program.record)
+    code = (type(program), program.algorithm, program.rounds, program.every, program.record, program.later)
+    given = (cfg, arrays, noise, keys, program.test, again, program.exchange)
+    return _kept(code, given, lambda: _compile(program, cfg, arrays, noise, keys, again))
+
+
+def _kept(code: tuple, given: object, compile_it: Callable[[], T]) -> T:
+    """What `compile_it` makes, or made before of the same code for arguments of the same structure and shapes."""
+    leaves, structure = jax.tree.flatten(given)
     where = (jax.default_backend(), getattr(jax.config, "jax_default_device", None))
     key = (*code, *where, structure, tuple(jax.typeof(leaf) for leaf in leaves))
     try:
         if key in _KEPT:
             _KEPT.move_to_end(key)
-            return _KEPT[key]
+            return cast(T, _KEPT[key])
     except TypeError:
-        return _compile(program, cfg, arrays, noise, keys, again)
-    _KEPT[key] = _compile(program, cfg, arrays, noise, keys, again)
+        return compile_it()
+    made = _KEPT[key] = compile_it()
     if len(_KEPT) > KEEP:
         _KEPT.popitem(last=False)
-    return _KEPT[key]
+    return made
 
 
 def _compile(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: Array, again: object) -> _Compiled:
@@ -319,7 +356,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
 def make_trace(
     program: Program, layout: Laid, carry: LoopCarry | SimpleNamespace, points: ArrayLike, done: int,
-    timing: dict[str, float],
+    timing: dict[str, float], curves: dict[str, np.ndarray] | None = None,
 ) -> Trace:  # fmt: skip
     """The trace of a run that stopped after `done` steps, agents put back into the plan's order."""
     completed = max(0, done - 1)  # step t reads round t − 1: the last message sent may not have been heard yet
@@ -329,7 +366,7 @@ def make_trace(
     trace = Trace(
         points=put(points, 1),
         rounds=np.array([due[k] for k in slots]),
-        curves={k: np.asarray(v)[:, slots] for k, v in carry.curves.items()},
+        curves=curves or {k: np.asarray(v)[:, slots] for k, v in carry.curves.items()},
         sent=put(carry.sent, 1),
         bytes=put(carry.bits, 1) / 8,
         completed=completed,

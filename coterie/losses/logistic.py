@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array
 
 from coterie.losses.base import LossSettings
@@ -40,7 +41,26 @@ class Logistic(Linear):
     def of_score(self, score: Array, targets: Array) -> Pointwise:
         margin = targets * score
         p = jax.nn.sigmoid(-margin)
-        return Pointwise(jax.nn.softplus(-margin), -targets * p, p * (1 - p))
+        return Pointwise(softplus(-margin), -targets * p, p * (1 - p))
+
+
+@jax.custom_jvp
+def softplus(x: Array) -> Array:
+    """log(1 + exp(x)) = max(x, 0) + log(1 + e), e = exp(−|x|).
+
+    log(1 + e) = 2 artanh z, z = e/(2 + e) ≤ 1/3: 16 terms of its series leave out less than 2e-17 of it. A core has no
+    logarithm of several numbers at once, and takes four times as long for `jax.nn.softplus`.
+    """
+    e = jnp.exp(-jnp.abs(x))
+    z = e / (2 + e)
+    square = z * z
+    series = jnp.full_like(x, 1 / 31)
+    for k in range(29, 0, -2):
+        series = series * square + 1 / k
+    return jnp.maximum(x, 0) + 2 * z * series
+
+
+softplus.defjvps(lambda along, _, x: along * jax.nn.sigmoid(x))  # that of the series would be rounded where it bends
 
 
 def make(settings: LossSettings, features: int, classes: int) -> Logistic:

@@ -177,6 +177,12 @@ class Problem(eqx.Module):
     def losses(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, " rows"]:
         """Loss of each record."""
 
+    def weighted_value(
+        self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array
+    ) -> Float[Array, ""]:
+        """Σ_r weights_r · loss_r(x), of weights 0 and more; what weighs nothing does not count whatever it is."""
+        return jnp.sum(jnp.where(weights > 0, weights * self.losses(x, features, targets), 0.0))
+
     @abc.abstractmethod
     def weighted_gradient(
         self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array, clip: Array | float | None = None
@@ -195,6 +201,10 @@ class Problem(eqx.Module):
             return self.weighted_gradient(x, f[None], y[None], jnp.ones(1, x.dtype), clip)
 
         return jax.vmap(one)(features, targets)
+
+    def listed(self, features: Array) -> Array:
+        """A simulation's features (agents, rows, d), or a `Sparse` in their place where its sums make use of one."""
+        return features
 
     def weighted_hessian(
         self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array

@@ -9,16 +9,19 @@ it wants believed of itself: nothing is inherited from here.
 from __future__ import annotations
 
 import abc
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from coterie.problems import sparse
 from coterie.problems.base import Problem
 from coterie.problems.once import gradients, worth_it
 from coterie.problems.records import clip_factor, sound
 from coterie.problems.sets import Constraint
+from coterie.problems.sparse import Sparse, as_array
 
 __all__ = ["Linear", "Pointwise"]
 
@@ -53,14 +56,30 @@ class Linear(Problem):
     def losses(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, " rows"]:
         return self.at(x, features, targets).value
 
+    def weighted_value(
+        self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array
+    ) -> Float[Array, ""]:
+        if isinstance(features, Sparse):
+            value = lambda score, targets, *_: self.of_score(score, targets).value  # noqa: E731
+            return sparse.values(value, x, features, targets, weights)
+        return super().weighted_value(x, features, targets, weights)
+
     def weighted_gradient(
         self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array, clip: Array | float | None = None
     ) -> Float[Array, " d"]:
+        def steep(score: Array, targets: Array, norms: Array, clip: Array | None) -> Array:
+            slope = sound(self.of_score(score, targets).slope)
+            return slope if clip is None else slope * clip_factor(jnp.abs(slope) * norms, clip)
+
+        if isinstance(features, Sparse) and clip is not None and jnp.ndim(clip):  # one for each record
+            features = as_array(features)
+        if isinstance(features, Sparse):
+            cut = steep if clip is not None else lambda score, targets, norms, _: steep(score, targets, norms, None)
+            return sparse.gradients(cut, x, features, targets, weights, clip)
+
         def plain(x: Array, features: Array, targets: Array, weights: Array, clip: Array | None = None) -> Array:
-            slope = sound(self.at(x, features, targets).slope)
-            if clip is not None:
-                slope = slope * clip_factor(jnp.abs(slope) * jnp.linalg.norm(features, axis=1), clip)
-            return (weights * slope) @ features
+            norms = jnp.zeros(()) if clip is None else jnp.linalg.norm(features, axis=1)
+            return (weights * steep(features @ x, targets, norms, clip)) @ features
 
         def slope(score: Array, targets: Array) -> Array:
             return self.of_score(score, targets).slope
@@ -69,6 +88,11 @@ class Linear(Problem):
         if (cap is None or cap.ndim == 0) and worth_it(slope, features, targets):
             return gradients(plain, slope, x, features, targets, weights, cap)
         return plain(x, features, targets, weights, cap)
+
+    def listed(self, features: Array) -> Array:
+        ours = ("at", "losses", "weighted_gradient")  # a loss with its own may want an array
+        own = any(getattr(type(self), name) is not getattr(Linear, name) for name in ours)
+        return features if own or jax.default_backend() != "cpu" else cast(Array, sparse.sparse(features))
 
     def weighted_hessian(
         self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array

@@ -23,6 +23,7 @@ from coterie.problems.base import Problem
 from coterie.problems.people import People, clipped_sum, grouped
 from coterie.problems.single import once_if_alike
 from coterie.problems.solve import Solver, SolverSettings, newton_like, projected, quasi_newton, surely
+from coterie.problems.sparse import Sparse, as_array
 
 __all__ = ["HELD", "HeldShard", "Shard"]
 
@@ -61,7 +62,7 @@ class Shard(eqx.Module):
 
     @abc.abstractmethod
     def descend(
-        self, x: Float[Array, " d"], linear: Float[Array, " d"], curvature: Array | float, steps: int
+        self, x: Float[Array, " d"], linear: Float[Array, " d"], curvature: Array | float, steps: int | Array
     ) -> Float[Array, " d"]:
         """x after `steps` gradient steps of length 2/(m + M) on f_i(v) + ⟨linear, v⟩ + curvature/2 ‖v‖².
 
@@ -95,7 +96,7 @@ class HeldShard(Shard):
     """Records in memory, padded with rows that no result depends on."""
 
     problem: Problem
-    features: Float[Array, ...]  # (rows, features); with a leading agent axis where shards are batched
+    features: Float[Array, ...]  # (rows, features), or a `Sparse`; with a leading agent axis where shards are batched
     targets: Array
     count: Int[Array, "*agents"]
     unit: Float[Array, "*agents"]
@@ -133,7 +134,12 @@ class HeldShard(Shard):
         return jnp.where(self.mask, each, 0.0)
 
     def value(self, x: Float[Array, " d"]) -> Float[Array, ""]:
-        return self.unit * jnp.sum(self.losses(x)) + self.ridge / 2 * jnp.dot(x, x)
+        if isinstance(self.features, Sparse):
+            weights = self.mask.astype(x.dtype)
+            total = self.problem.weighted_value(x, self.features, self.targets, weights)
+        else:
+            total = jnp.sum(self.losses(x))
+        return self.unit * total + self.ridge / 2 * jnp.dot(x, x)
 
     def hessian(self, x: Float[Array, " d"]) -> Float[Array, "d d"]:
         """∇²f_i(x)."""
@@ -143,11 +149,11 @@ class HeldShard(Shard):
         weights = self.unit * self.mask.astype(x.dtype)
         if self.people is not None:
             weights = weights[self.people.owner] * self.people.share
-        data = of_records(x, self.features, self.targets, weights)
+        data = of_records(x, as_array(self.features), self.targets, weights)
         return data + self.ridge * jnp.eye(x.shape[0], dtype=x.dtype)
 
     def descend(
-        self, x: Float[Array, " d"], linear: Float[Array, " d"], curvature: Array | float, steps: int
+        self, x: Float[Array, " d"], linear: Float[Array, " d"], curvature: Array | float, steps: int | Array
     ) -> Float[Array, " d"]:
         if not (self.problem.convex and self.problem.smooth):
             raise InputError(f"gradient steps on {self.problem.name} need not contract: it is not convex and smooth")
@@ -157,7 +163,7 @@ class HeldShard(Shard):
         def step(_: Array, x: Array) -> Array:
             return self.problem.project(x - length * (self.slope(x) + linear + curvature * x))
 
-        return jax.lax.fori_loop(0, steps, step, x)
+        return jax.lax.fori_loop(0, jnp.asarray(steps, jnp.int32), step, x)
 
     def argmin(
         self, linear: Float[Array, " d"], curvature: Array | float, solver: Solver, tolerance: Array | float

@@ -29,6 +29,7 @@ __all__ = ["MOST_STEPS", "Solver", "SolverSettings", "newton_like", "projected",
 Vector = Float[Array, " d"]
 MEMORY = 4  # pairs kept by L-BFGS
 MOST_STEPS = 20_000  # gradient steps that `surely` takes at most: a plan that may need more is refused
+SHORTEST = 2.0**-28  # part of a Newton step below which no shorter one is tried
 PATIENCE = 80  # steps at the present pace that cost as much as a new Hessian: many, as a batch renews all or none
 
 
@@ -53,7 +54,10 @@ class Solver(eqx.Module):
     def fresh(cls, x: Vector, keep: bool, within: bool = False) -> Solver:
         """A solver that starts from x and knows nothing yet."""
         k, aside = x.shape[0] if keep else 0, jnp.zeros(x.shape[0] if within else 0, x.dtype)
-        return cls(x, jnp.zeros((k, k), x.dtype), jnp.array(False), jnp.array(jnp.inf, x.dtype), jnp.array(0), aside)
+        # Half the memory, which is what a step costs beside its gradient: the gradient alone says how good a point is.
+        return cls(
+            x, jnp.zeros((k, k), jnp.float32), jnp.array(False), jnp.array(jnp.inf, x.dtype), jnp.array(0), aside
+        )
 
     def at(self, x: Vector, residual: Array, steps: Array, **more: Array) -> Solver:
         """The same after so many more steps, at x."""
@@ -92,15 +96,22 @@ def _no_pairs(x: Vector) -> tuple:
     return empty, empty, jnp.zeros(MEMORY, x.dtype)
 
 
-def _mended(inverse: Array, product: Vector, step: Vector, change: Vector) -> Array:
-    """BFGS: the inverse that takes `change` of the gradient to `step`, as before elsewhere; product = inverse @ change.
+def _mended(inverse: Array, bent: Vector, step: Vector, change: Vector) -> tuple[Array, Callable[..., Vector]]:
+    """BFGS: the inverse that takes `change` of the gradient to `step`, as before elsewhere; bent = inverse @ change.
 
-    Where the change tells of no curvature, which rounding may do, the inverse stays as it is.
+    And what makes of inverse @ g the product of the mended one. Where the change tells of no curvature, which rounding
+    may do, the inverse stays as it is.
     """
     rho = _reciprocal(step, change)
-    both = jnp.outer(product, step)
-    new = inverse - rho * (both + both.T) + (rho + rho**2 * jnp.dot(change, product)) * jnp.outer(step, step)
-    return jnp.where(rho > 0, new, inverse)  # a change that is not finite would spoil the sum even times 0
+    lean = jnp.where(rho > 0, rho * bent, 0.0)  # a change that is not finite would spoil a product even with 0
+    back = jnp.where(rho > 0, jnp.maximum(rho + rho * jnp.dot(lean, change), 0.0), 0.0)
+
+    def mended(product: Vector, g: Vector) -> Vector:
+        return product - lean * jnp.dot(step, g) + step * (back * jnp.dot(step, g) - jnp.dot(lean, g))
+
+    a, b, c = (v.astype(inverse.dtype) for v in (lean, step, jnp.sqrt(back) * step))  # each of a size that it can hold
+    new = inverse - jnp.outer(a, b) - jnp.outer(b, a) + jnp.outer(c, c)
+    return jnp.where(rho > 0, new, inverse), mended
 
 
 def newton_like(
@@ -120,47 +131,45 @@ def newton_like(
         return jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(h + shift * identity), True), identity)
 
     def open_(c: tuple) -> Bool[Array, ""]:
-        return (norm(c[1]) > tolerance) & (c[2] < how.max_steps) & ~c[5]
+        return (c[2] == 0) | ((norm(c[1]) > tolerance) & (c[2] < how.max_steps) & ~c[5])
 
-    def coast(c: tuple) -> tuple:
-        """A step with the kept inverse, which it mends; the inverse serves for as long as few steps are in sight."""
-        x, g, n, inverse, _, stuck = c
-        new_x = x - inverse @ g
+    def step(c: tuple) -> tuple:
+        """A look at the gradient of one more point.
+
+        The first is where the last solve ended. While few steps are in sight, a step goes as far as the kept inverse
+        says and mends it. Else the next is a damped Newton step from a fresh Hessian, halved until it is short enough.
+        """
+        x, g, n, inverse, ready, _, length, toward = c
+        first, damped = n == 0, ~ready & (n > 0)
+
+        def renewed(c: tuple) -> tuple:
+            fresh = invert(hessian(c[0]))
+            return c[0] - fresh @ g, fresh.astype(inverse.dtype), fresh @ g, jnp.array(False)
+
+        # Of a batch, a branch would cost everybody what one of them needs; a loop goes on while anybody needs it. This
+        # one goes from a point that it moves: the compiler would compute what is the same each time before, for all.
+        fresh = damped & (length == 1) & open_(c)
+        ahead = jnp.where(fresh, x, x - length * toward), inverse, toward, fresh
+        new_x, inverse, toward, _ = jax.lax.while_loop(lambda c: c[3], renewed, ahead)
         new_g = gradient(new_x)
-        better = norm(new_g) < norm(g)
-        fast = norm(g) / tolerance < (norm(g) / norm(new_g)) ** PATIENCE
-        inverse = _mended(inverse, inverse @ (new_g - g), new_x - x, new_g - g)
-        return jnp.where(better, new_x, x), jnp.where(better, new_g, g), n + 1, inverse, fast, stuck
+        before, after = norm(g), norm(new_g)
+        enough = damped & ((after <= (1 - length / 4) * before) | (length < SHORTEST))
+        stuck = enough & ~(after < before)  # rounding error is all that is left: the residual says how much
+        taken = first | jnp.where(damped, enough & ~stuck, after < before)
+        fast = before / tolerance < (before / after) ** PATIENCE
+        product = (inverse @ new_g.astype(inverse.dtype)).astype(x.dtype)
+        learnt, mended = _mended(inverse, product - toward, new_x - x, new_g - g)
+        g, toward = jnp.where(taken, new_g, g), jnp.where(taken, product, toward)
+        return (
+            jnp.where(taken, new_x, x), g, n + 1, jnp.where(damped, inverse, learnt),
+            jnp.where(first, ready, jnp.where(damped, enough, fast)), stuck,
+            jnp.where(damped & ~enough, length / 2, 1.0), jnp.where(damped, toward, mended(toward, g)),
+        )  # fmt: skip
 
-    def renew(c: tuple) -> tuple:
-        """A damped Newton step from a fresh Hessian."""
-        x, g, n, _, _, _ = c
-        inverse = invert(hessian(x))
-        direction = inverse @ g
-
-        def shorter(c: tuple) -> tuple:
-            _, _, length, tries = c
-            new_x = x - length * direction
-            return new_x, gradient(new_x), length / 2, tries + 1
-
-        def too_long(c: tuple) -> Bool[Array, ""]:  # before the first try, too, whose length is 1
-            return (norm(c[1]) > (1 - 0.5 * c[2]) * norm(g)) & (c[3] < 30)
-
-        # c[2] is already halved: the step taken was 2 c[2], so sufficient decrease asks for 1 − ¼ · length
-        first = (x, g, jnp.ones((), x.dtype), jnp.array(0))
-        new_x, new_g, _, tries = jax.lax.while_loop(too_long, shorter, first)
-        stuck = ~(norm(new_g) < norm(g))  # rounding error is all that is left: the residual says how much
-        kept = jnp.where(stuck, x, new_x), jnp.where(stuck, g, new_g)
-        return *kept, n + tries, inverse, jnp.array(True), stuck
-
-    # Loops, not branches: of a batch, a branch would cost everybody what one of them needs. And each part stands here
-    # once, as it is compiled as often as it is written.
-    def onward(c: tuple) -> tuple:
-        c = jax.lax.while_loop(lambda c: ~c[4] & open_(c), renew, c)
-        return jax.lax.while_loop(lambda c: c[4] & open_(c), coast, c)
-
-    start = (solver.x, gradient(solver.x), jnp.array(1), solver.inverse, solver.ready, jnp.array(False))
-    x, g, n, inverse, ready, _ = jax.lax.while_loop(open_, onward, start)
+    # One loop, as the gradient is compiled as often as it is written.
+    none, one = jnp.zeros_like(solver.x), jnp.ones((), solver.x.dtype)
+    start = (solver.x, none, jnp.array(0), solver.inverse, solver.ready, jnp.array(False), one, none)
+    x, g, n, inverse, ready, *_ = jax.lax.while_loop(open_, step, start)
     return solver.at(x, norm(g), n, inverse=inverse, ready=ready)
 
 
@@ -300,27 +309,22 @@ def surely(
         end = inside(x - g / high)
         return end, high * jnp.linalg.norm(end - x)
 
-    def step(c: tuple) -> tuple:
+    def step(c: tuple) -> tuple:  # the first only looks at the start; the last ends where no momentum carries it on
         x, y, g, k = c
-        new = inside(y - length * g)
-        ahead = new + momentum * (new - x)
+        new = jnp.where(k < 0, y, inside(y - length * g))
+        ahead = new + jnp.where(k + 1 < steps, momentum, 0.0) * (new - x)
         return new, ahead, gradient(ahead), k + 1
 
     def unfinished(c: tuple) -> Bool[Array, ""]:
-        return (c[3] < steps) & (fixed | (left(c[1], c[2])[1] > tolerance))
+        return (c[3] < 0) | ((c[3] < steps) & (fixed | (left(c[1], c[2])[1] > tolerance)))
 
     def descended(start: Vector) -> tuple[Vector, Array, Array]:
         """Where the steps lead, how far from solved that is, and how many were taken."""
         if project is not None:  # one step more, after which the value too is known to be near the least
             start = inside(start)
             start = left(start, gradient(start))[0]
-        x, y, g, k = jax.lax.while_loop(unfinished, step, (start, start, gradient(start), jnp.zeros((), steps.dtype)))
-        last, reached = left(x, gradient(x))
-        if not fixed:
-            ahead, norm = left(y, g)
-            good = norm <= tolerance
-            last, reached = jnp.where(good, ahead, last), jnp.where(good, norm, reached)
-        return last, reached, k
+        _, y, g, k = jax.lax.while_loop(unfinished, step, (start, start, 0 * start, -jnp.ones((), steps.dtype)))
+        return *left(y, g), k
 
     if fixed:
         x, reached, k = descended(start)

@@ -37,6 +37,17 @@ def test_noiseless_limit_is_the_pooled_optimum(trace: Trace) -> None:
     np.testing.assert_allclose(trace.points[0], np.tile(pooled(LAYOUT), (5, 1)), atol=1e-6)
 
 
+def test_one_program_takes_any_number_of_steps() -> None:
+    """Runs of unlike K in one batch are the runs alone: each stops after its own steps."""
+    runs = [Run(3, CFG.replace(steps=k), NOISE) for k in (1, 7, 40)]
+    batch = simulate(find("pr-admm"), LAYOUT, runs, rounds=5)
+    for k, run in enumerate(runs):
+        alone = simulate(find("pr-admm"), LAYOUT, [run], rounds=5)
+        np.testing.assert_allclose(batch.points[k], alone.points[0], atol=1e-12)
+    assert np.abs(batch.points[0] - batch.points[1]).max() > 1e-3
+    assert len({jax.tree.structure(run.cfg) for run in runs}) == 1
+
+
 def test_residual_identity_with_noise(trace: Trace) -> None:
     """∇f(x^{k+1})/η + 2Q r^{k+1} + L₊(x̃^{k+1} − x̃^k) = 2M ξ^{k+1}; the papers print 2M⁻¹."""
     eta, released = CFG.penalty, trace.messages.x[1]

@@ -119,6 +119,24 @@ def test_records_are_measured_alike_in_blocks_and_model_by_model(
     np.testing.assert_allclose(found["train_loss"], loss, atol=1e-12)
 
 
+def test_what_is_measured_after_the_loop_is_what_the_loop_would_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models too large to wait are measured in the loop; one that watches hears of each when it is there."""
+    cfg, heard = dgd.Config(step=0.5, decay=0.3), list[tuple[int, dict[str, float]]]()
+    runs = [Run(0, cfg), Run(0, cfg.replace(step=0.2))]
+    held_out = Test(*logistic_data(30, DIM, seed=9))
+    note = lambda t, found: heard.append((t, found))  # noqa: E731
+    after = simulate(find("dgd"), small(), runs, rounds=ROUNDS, every=3, test=held_out, watch=note)
+    monkeypatch.setattr("coterie.drivers.program.ROOM", 0)
+    assert not Program(find("dgd"), small(), ROUNDS, 3, False, None).later
+    inside = simulate(find("dgd"), small(), runs, rounds=ROUNDS, every=3, test=held_out)
+    assert after.curves.keys() == inside.curves.keys()
+    for name, curve in inside.curves.items():
+        np.testing.assert_allclose(after.curves[name], curve, atol=1e-14, err_msg=name)
+    assert [t for t, _ in heard] == [0, 3, 6, 7]
+    for slot, (_, found) in enumerate(heard):
+        assert found == {name: curve[0, slot] for name, curve in after.curves.items()}
+
+
 # -- batches and seeds -------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coterie.errors import InputError
 from coterie.losses.hinge import Hinge
-from coterie.losses.logistic import Logistic
+from coterie.losses.logistic import Logistic, softplus
 from coterie.losses.mean import Mean
 from coterie.losses.mlp import Perceptron
 from coterie.losses.softmax import Softmax
@@ -46,6 +46,21 @@ def clipped_sum(c: Case, weights: np.ndarray, clip: float | None) -> np.ndarray:
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
+
+
+def test_softplus_is_right_to_the_last_digits_near_and_far_from_zero() -> None:
+    """Against NumPy's, where that is exact; of what is infinite or no number, as it should be."""
+    x = np.concatenate([np.linspace(-700, 700, 4001), np.linspace(-1, 1, 501), [0.0, 1e-300, -1e-9]])
+    for kind, slack in ((np.float64, 1e-15), (np.float32, 5e-7)):
+        with jax.enable_x64(kind == np.float64):
+            found = np.asarray(softplus(jnp.asarray(x, kind)))
+            ends = np.asarray(softplus(jnp.asarray([np.inf, -np.inf, np.nan], kind)))
+        assert found.dtype == kind
+        given = x.astype(kind).astype(float)
+        want = np.maximum(given, 0) + np.log1p(np.exp(-np.abs(given)))
+        seen = want > np.finfo(kind).tiny * 1e3  # smaller ones vanish
+        np.testing.assert_allclose(found[seen], want[seen], rtol=slack)
+        np.testing.assert_array_equal(ends, [np.inf, 0, np.nan])
 
 
 def test_logistic_squared_and_softmax_values() -> None:
