@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -347,7 +347,7 @@ def _laid_out(terrain: Terrain) -> Layout:
         group = terrain.group(int(position[members[0]]), members, position)
         if isinstance(group.shards, HeldShard) and group.shards.people is None:
             listed = terrain.problem.listed(group.shards.features)
-            group = replace(group, shards=replace(group.shards, features=listed))
+            group = replace(group, shards=replace(group.shards, features=cast(Array, listed)))
         groups.append(group)
     adjacency = terrain.matrices(order, position, len(order)) if terrain.dense else None
     place, ids = terrain.place(order), _put(order, jnp.int32)

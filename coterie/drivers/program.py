@@ -35,7 +35,8 @@ SMALL = 16  # in networks up to this size every agent's own model is scored on t
 JUDGES = 4  # … in larger ones only these, evenly spaced
 ON_THE_WAY = 0x0D17  # place of the key of an exchange's draws, behind the algorithm's own
 MANY = 1 << 19  # scores from which a core measures one judged model after the other
-ROOM = 1 << 20  # numbers of a run's judged models that may wait until they are measured
+ROOM = 1 << 18  # numbers of a run's judged models that may wait until they are measured …
+FEW = 200  # … and models in time: each is a call of its own
 Held = tuple[Array, Array] | None  # test records on the device: features and targets
 Said = tuple[object, object, Array]  # next state, message, and whether it is sent
 T = TypeVar("T")
@@ -85,7 +86,7 @@ class Program:
         self.slots = -(-rounds // every) + 1
         self.agents = layout.arrays.place.agents
         self.judges = self.judged(self.agents)
-        self.later = self.slots * self.judges.size * layout.arrays.place.dim <= ROOM
+        self.later = self.slots <= FEW and self.slots * self.judges.size * layout.arrays.place.dim <= ROOM
         self.streams = isinstance(layout.arrays.groups[0].shards, StoredShard)
 
     @staticmethod

@@ -121,15 +121,8 @@ def simulate(
             carry = jax.block_until_ready(compiled.advance(carry, *rest, at(0), at(0)))
         first = 0
         if checkpoint is not None:
-            what = (
-                coterie.__version__,
-                algorithm.slug,
-                layout.problem.name,
-                rounds,
-                every,
-                repr(exchange or Broadcast()),
-                [(r.seed, repr(r.cfg)) for r in runs],
-            )
+            names = (coterie.__version__, algorithm.slug, layout.problem.name, repr(exchange or Broadcast()))
+            what = (*names, rounds, every, [(r.seed, repr(r.cfg)) for r in runs])
             found = checkpoint.load(fingerprint(what, (noise, layout.arrays, program.test)), carry)
             if found is not None:
                 carry, first = cast(LoopCarry, found[0]), found[1]
@@ -173,7 +166,8 @@ def simulate(
         started = time.perf_counter()
         least = 1.0 if progress is watch is None else PIECE_SECONDS
         done = in_pieces(advance, first, rounds + 1, shown, keep=keep, every=often, least=least)
-        slots = [measured(slot) for slot, t in enumerate(due) if t < done]
+        with _interruptible():  # the first Ctrl-C does not lose what all rounds led to
+            slots = [measured(slot) for slot, t in enumerate(due) if t < done]
         curves = {name: np.stack([values[name] for values in slots], axis=1) for name in slots[0]}
         run_s = time.perf_counter() - started
 

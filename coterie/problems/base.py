@@ -20,6 +20,7 @@ from coterie.errors import InputError
 from coterie.problems.labels import Labels
 from coterie.problems.records import ROUNDING, Rows, bounded_rows, lengths
 from coterie.problems.sets import Constraint
+from coterie.problems.sparse import Sparse
 
 __all__ = ["FACTS", "Problem"]
 
@@ -202,7 +203,7 @@ class Problem(eqx.Module):
 
         return jax.vmap(one)(features, targets)
 
-    def listed(self, features: Array) -> Array:
+    def listed(self, features: Array) -> Array | Sparse:
         """A simulation's features (agents, rows, d), or a `Sparse` in their place where its sums make use of one."""
         return features
 

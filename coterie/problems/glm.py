@@ -9,7 +9,7 @@ it wants believed of itself: nothing is inherited from here.
 from __future__ import annotations
 
 import abc
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -49,15 +49,15 @@ class Linear(Problem):
     def of_score(self, score: Float[Array, " rows"], targets: Array) -> Pointwise:
         """Value, slope and curvature of every record's loss as a function of its score."""
 
-    def at(self, x: Float[Array, " d"], features: Array, targets: Array) -> Pointwise:
+    def at(self, x: Float[Array, " d"], features: Array | Sparse, targets: Array) -> Pointwise:
         """The same at a point."""
         return self.of_score(features @ x, targets)
 
-    def losses(self, x: Float[Array, " d"], features: Array, targets: Array) -> Float[Array, " rows"]:
+    def losses(self, x: Float[Array, " d"], features: Array | Sparse, targets: Array) -> Float[Array, " rows"]:
         return self.at(x, features, targets).value
 
     def weighted_value(
-        self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array
+        self, x: Float[Array, " d"], features: Array | Sparse, targets: Array, weights: Array
     ) -> Float[Array, ""]:
         if isinstance(features, Sparse):
             value = lambda score, targets, *_: self.of_score(score, targets).value  # noqa: E731
@@ -65,7 +65,12 @@ class Linear(Problem):
         return super().weighted_value(x, features, targets, weights)
 
     def weighted_gradient(
-        self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array, clip: Array | float | None = None
+        self,
+        x: Float[Array, " d"],
+        features: Array | Sparse,
+        targets: Array,
+        weights: Array,
+        clip: Array | float | None = None,
     ) -> Float[Array, " d"]:
         def steep(score: Array, targets: Array, norms: Array, clip: Array | None) -> Array:
             slope = sound(self.of_score(score, targets).slope)
@@ -89,10 +94,10 @@ class Linear(Problem):
             return gradients(plain, slope, x, features, targets, weights, cap)
         return plain(x, features, targets, weights, cap)
 
-    def listed(self, features: Array) -> Array:
+    def listed(self, features: Array) -> Array | Sparse:
         ours = ("at", "losses", "weighted_gradient")  # a loss with its own may want an array
         own = any(getattr(type(self), name) is not getattr(Linear, name) for name in ours)
-        return features if own or jax.default_backend() != "cpu" else cast(Array, sparse.sparse(features))
+        return features if own or jax.default_backend() != "cpu" else sparse.sparse(features)
 
     def weighted_hessian(
         self, x: Float[Array, " d"], features: Array, targets: Array, weights: Array

@@ -96,7 +96,10 @@ class HeldShard(Shard):
     """Records in memory, padded with rows that no result depends on."""
 
     problem: Problem
-    features: Float[Array, ...]  # (rows, features), or a `Sparse`; with a leading agent axis where shards are batched
+    if TYPE_CHECKING:  # a `Sparse` stands for one where the problem knows it (`Problem.listed`)
+        features: Float[Array, ...]  # (rows, features); with a leading agent axis where shards are batched
+    else:
+        features: Float[Array, ...] | Sparse
     targets: Array
     count: Int[Array, "*agents"]
     unit: Float[Array, "*agents"]

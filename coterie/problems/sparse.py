@@ -57,8 +57,8 @@ class Sparse(eqx.Module):
 
     @property
     def norms(self) -> Float[Array, "*agents rows"]:
-        """Of the rows."""
-        return jnp.linalg.norm(self.value, axis=-1)
+        """Of the rows; a record is no variable, and the norm of zeros has no derivative."""
+        return jax.lax.stop_gradient(jnp.linalg.norm(self.value, axis=-1))
 
     def scores(self, points: Float[Array, "agents d points"]) -> Float[Array, "agents rows points"]:
         """Of every agent's records at its points."""
@@ -107,9 +107,10 @@ def values(value: Pointwise, x: Array, records: Sparse, targets: Array, weights:
 
 
 def _of_each(f: Pointwise, records: Sparse, scores: Array, targets: Array, clips: Array) -> Array:
-    """f of everything, as wide as the scores: points stay beside one another in memory."""
-    wide = lambda v: jnp.broadcast_to(v, scores.shape)  # noqa: E731
-    return f(scores, wide(targets[..., None]), wide(records.norms[..., None]), wide(clips[:, None]))
+    """f of everything in one long list, as a loss takes records; points stay beside one another in memory."""
+    wide = lambda v: jnp.broadcast_to(v, scores.shape).ravel()  # noqa: E731
+    each = f(scores.ravel(), wide(targets[..., None]), wide(records.norms[..., None]), wide(clips[:, None]))
+    return each.reshape(scores.shape)
 
 
 def _over_points(
@@ -140,8 +141,11 @@ def _over_points(
         out = f(*(x.reshape(-1, *x.shape[2:]) for x in own))  # agents join the agents
         return out.reshape(size, -1, *out.shape[1:]), True
 
+    # whoever differentiates takes the array's way, of one point: neither loops nor rules of batches can be transposed
+    summed = jax.custom_jvp(lambda *given: f(*given))
+    summed.defjvp(lambda given, moved: jax.jvp(plain, given, moved))
     clips = jnp.broadcast_to(jnp.asarray(jnp.inf if clip is None else clip, x.dtype), (1, 1))
-    return f(x[None, :, None], clips, *(v[None] for v in (targets, weights, *leaves)))[0, :, 0]
+    return summed(x[None, :, None], clips, *(v[None] for v in (targets, weights, *leaves)))[0, :, 0]
 
 
 def _numbers(lists: Array) -> Array:
@@ -190,13 +194,14 @@ def as_array(features: Array | Sparse) -> Array:
 def sparse(held: Array) -> Array | Sparse:
     """The features (agents, rows, d) with lists, each as long as the longest; as they are where lists are no gain."""
     features, (agents, rows, d) = np.asarray(held), held.shape
-    if rows * d < LEAST:
+    limit = min(MOST, d // 4)
+    if rows * d < LEAST or np.count_nonzero(features[0, :64], axis=-1).max() > limit:  # nearly always seen at once
+        return held
+    counts = [np.count_nonzero(one, axis=-1) for one in features]
+    most = int(max(np.max(count) for count in counts))
+    if not 0 < most <= limit:
         return held
     found = [np.nonzero(one) for one in features]
-    counts = [np.bincount(r, minlength=rows) for r, _ in found]
-    most = int(max(np.max(count) for count in counts))
-    if most > min(MOST, d // 4):
-        return held
     lists = [_lists(one, *at) for one, at in zip(features, found, strict=True)]
     column, value = np.zeros((agents, rows, most), np.int32), np.zeros((agents, rows, most), features.dtype)
     for i, ((r, c), count) in enumerate(zip(found, counts, strict=True)):

@@ -196,7 +196,6 @@ def test_an_attack_on_messages_alone_proves_no_more_than_is_claimed(slug: str) -
         assert not explainable(setting.algorithm, setting.cfg, setting.place, shard)
     found = audit(setting, 4000)
     assert not found.violated
-    assert found.lower > 0.05
     loud = eqx.tree_at(lambda p: p.noise, setting.place, setting.place.noise / 4)
     assert audit(dataclasses.replace(setting, place=loud), 4000).violated
 

@@ -22,7 +22,7 @@ from coterie.audit.silence import bit_weights, edge_of
 def setting(test: str, **options: object) -> Setting:
     """Tests that take half the budget and decide about two messages."""
     ipp = find("ipp-admm")
-    cfg = ipp.EXAMPLE.replace(tolerance=1e-10, broadcasts=2, test_share=0.5, test=test)
+    cfg = ipp.example.replace(tolerance=1e-10, broadcasts=2, test_share=0.5, test=test)
     return make_setting(ipp, cfg, epsilon=8.0, **options)  # type: ignore[arg-type]
 
 

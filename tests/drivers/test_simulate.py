@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -301,6 +304,29 @@ def test_ctrl_c_leaves_a_usable_partial_trace() -> None:
     assert len(trace.rounds) == trace.curves["train_loss"].shape[1] == trace.completed // 2 + 1  # 0, 2, 4 …
     assert trace.rounds[-1] == trace.completed - trace.completed % 2
     assert trace.curves["train_loss"][0, -1] < trace.curves["train_loss"][0, 0]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_while_models_are_measured_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rounds are done by then."""
+    module, before = import_module("coterie.drivers.simulate"), signal.getsignal(signal.SIGINT)
+    judge_of, hits = module._judge, []
+
+    def interrupted(*given: Any) -> Callable[[jax.Array], dict[str, jax.Array]]:
+        judge = judge_of(*given)
+
+        def measured(models: jax.Array) -> dict[str, jax.Array]:
+            if not hits:
+                hits.append(os.kill(os.getpid(), signal.SIGINT))
+            return judge(models)
+
+        return measured
+
+    monkeypatch.setattr(module, "_judge", interrupted)
+    trace = simulate(find("dgd"), small(), [Run(0, dgd.EXAMPLE)], rounds=20)
+    assert hits
+    assert trace.completed == 20
+    assert np.isfinite(trace.curves["train_loss"]).all()
     assert signal.getsignal(signal.SIGINT) is before
 
 

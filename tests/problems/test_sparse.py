@@ -20,7 +20,7 @@ from coterie.losses.hinge import Hinge
 from coterie.losses.logistic import Logistic
 from coterie.losses.squared import Squared
 from coterie.problems import HeldShard, Problem, SolverSettings
-from coterie.problems.sparse import CHUNK, FEW, Sparse, sparse
+from coterie.problems.sparse import CHUNK, FEW, Sparse, gradients, sparse
 
 AGENTS, ROWS, WIDTH, RUNS = 3, 1400, 48, 6
 LOSSES: dict[str, Problem] = {
@@ -100,6 +100,39 @@ def test_sums_are_those_of_the_array_however_they_are_batched(asked: str, loss: 
         for name, way in ways.items():
             want = eqx.filter_jit(way)(dense)
             np.testing.assert_allclose(eqx.filter_jit(way)(listed), want, rtol=1e-10, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_derivatives_are_those_of_the_array(loss: str) -> None:
+    problem = LOSSES[loss]
+    with jax.enable_x64(True):
+        dense, listed, labels, weights = records()
+        of = lambda f: jax.tree.map(lambda x: x[0], f)  # noqa: E731
+        value = lambda f: lambda x: problem.weighted_value(x, of(f), labels[0], weights[0])  # noqa: E731
+        steep = lambda f: lambda x: problem.weighted_gradient(x, of(f), labels[0], weights[0], 0.3)  # noqa: E731
+        for derive in (
+            lambda f: jax.vmap(jax.grad(value(f)))(points(RUNS)),
+            lambda f: jax.jacfwd(steep(f))(points()),
+            lambda f: jax.jacrev(steep(f))(points()),
+        ):
+            np.testing.assert_allclose(derive(listed), derive(dense), rtol=1e-9, atol=1e-9)
+
+
+def test_a_loss_sees_one_axis_of_records() -> None:
+    """It may be written for one record, and made one of many by `vmap`."""
+    slope = jax.vmap(jax.grad(lambda score, y: jnp.logaddexp(0.0, -y * score)))
+    with jax.enable_x64(True):
+        dense, listed, labels, weights = records()
+        first = jax.tree.map(lambda x: x[0], listed)
+        of_lists = lambda x: gradients(lambda s, y, *_: slope(s, y), x, first, labels[0], weights[0], None)  # noqa: E731
+        of_array = lambda x: LOSSES["logistic"].weighted_gradient(x, dense[0], labels[0], weights[0])  # noqa: E731
+        np.testing.assert_allclose(
+            jax.vmap(of_lists)(points(RUNS)), jax.vmap(of_array)(points(RUNS)), rtol=1e-9, atol=1e-9
+        )
+
+
+def test_records_of_zeros_alone_stay_an_array() -> None:
+    assert not isinstance(sparse(jnp.zeros((2, ROWS, WIDTH))), Sparse)
 
 
 def test_lists_say_what_the_array_does() -> None:

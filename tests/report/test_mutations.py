@@ -54,6 +54,7 @@ SAME_PRICE = {  # keys of a plan that no price depends on: changed with plan_sha
     r"privacy\.schedule_options": "an option that has its default, left out",
 }
 SAME_SUM = {  # the same of plans that open sums only
+    r"exchange": "the grid's fineness that has its default, left out",
     r"exchange\.bound": "where numbers are cut, which moves no two messages further apart",
     r"exchange\.away": "who is left out of a simulation's sums: the noise is made for that",
     r"graph\..*": "what carries the words of sums over everybody",
