@@ -11,6 +11,7 @@ from rich.console import Console
 
 from coterie.algorithms import ipp_admm, pp_admm
 from coterie.algorithms.batches import rows
+from coterie.data.sources.census import INCOME
 from coterie.experiment import public_network
 from reproduction import _dissertation_ch3_runs as runs
 from reproduction._admm_runs import claimed_by, settled
@@ -20,6 +21,7 @@ from reproduction.figures import run
 from reproduction.pricing import cost_of
 from reproduction.runner import MissingData, check_data, reproduce
 from reproduction.study import Study
+from tests.data.test_census import extract, written
 
 BETA = 10**-3.5
 
@@ -79,16 +81,13 @@ def test_the_census_samples_are_asked_for_by_name(tmp_path, monkeypatch, capsys)
 
 @pytest.mark.slow
 def test_a_table_of_the_users(tmp_path, monkeypatch):
+    frame = extract(37_800, seed=1)  # made records of the schema: who went to school for longer earns more
     rng = np.random.default_rng(1)
-    z = rng.random((37_800, 4))
-    label = np.where(z[:, 0] - z[:, 1] + 0.2 * rng.normal(size=len(z)) > 0, 1, -1)
-    table = np.column_stack([label, z])
-    np.savetxt(tmp_path / "made.csv", table, delimiter=",", header="label,a,b,c,d", comments="", fmt="%.4f")
-    text = (tmp_path / "made.csv").read_text().replace("-1.0000,", "-1,").replace("\n1.0000,", "\n1,")
-    (tmp_path / "made.csv").write_text(text)
+    frame[INCOME] = 25_000 + 20_000 * (frame["EDATTAIN"] - 2.5) + 2_000 * rng.normal(size=len(frame))
+    written(tmp_path, frame)
     monkeypatch.setenv("COTERIE_DATA", str(tmp_path))
     found = runs.pp(
-        Study(), version="corrected", epsilon=1.0, splits=0.01, beta=1e-6, eta=0.05, seeds=1, table="made.csv"
+        Study(), version="corrected", epsilon=1.0, splits=0.01, beta=1e-6, eta=0.05, seeds=1, table="ipums-us.csv"
     )
     assert found["test"][0] < 0.2
     assert found["true"] == pytest.approx(1.0, abs=1e-3)
