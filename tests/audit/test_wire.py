@@ -67,8 +67,10 @@ def test_likelihood_of_integers_under_the_laplace_law() -> None:
     np.testing.assert_allclose(ratio(worlds, sent), expected, rtol=1e-9)
     assert np.mean(np.abs(own)) / LAPLACE_UNIT == pytest.approx(1, abs=5 / np.sqrt(own.size))
     assert np.max(np.abs(expected)) <= worlds.epsilon  # pure
-    excess = np.exp(expected) - 1  # E[P₁/P₀] = 1 under P₀
-    assert abs(excess.mean()) < 5 * excess.std() / np.sqrt(len(excess))
+    # P₁/(P₀ + P₁) has means under P₀ and P₁ that add up to 1, and is bounded: P₁/P₀ is now and then some thousands
+    shares = [1 / (1 + np.exp(-ratio(worlds, said))) for said in (sent, speak(worlds, 1, 400))]
+    spread = np.sqrt(sum(np.var(share) / len(share) for share in shares))
+    assert abs(sum(np.mean(share) for share in shares) - 1) < 5 * spread
 
 
 def again(worlds: Worlds, world: int, count: int) -> np.ndarray:
