@@ -33,11 +33,6 @@ FAST = {"bounds": (-2, 2), "rounds": 24, "random_state": 0}
 TWO = {**FAST, "classes": ["ill", "well"]}
 
 
-@pytest.fixture(autouse=True)
-def nothing_fitted_before():
-    forget_fits()
-
-
 def people(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features, labels and sites of unequal size."""
     rng = np.random.default_rng(seed)

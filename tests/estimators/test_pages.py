@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from coterie.estimators import forget_fits
 from coterie.privacy import gdp
 from coterie.privacy.selection import mu_for_selection
 from tests.support import mostly_slow
@@ -19,11 +18,6 @@ ESTIMATORS, CUSTOM = (ROOT / "docs" / name for name in ("estimators.md", "custom
 
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-
-
-@pytest.fixture(autouse=True)
-def nothing_fitted_before():
-    forget_fits()
 
 
 def test_first_example_runs_as_printed(capsys):

@@ -30,11 +30,6 @@ N, DELTA = 600, 1e-5
 GRID = {"ridge": [1e-3, 1e-2, 1e-1, 30.0]}
 
 
-@pytest.fixture(autouse=True)
-def nothing_fitted_before():
-    forget_fits()
-
-
 def people() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (N, 2))
