@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,7 +43,7 @@ def plainly(problem: Linear, args: list[np.ndarray], clip: float | None) -> np.n
     """Record by record, in NumPy but for the slope."""
     sums = []
     for x, records, labels, weights in zip(*args, strict=True):
-        slope = np.asarray(problem.of_score(jnp.asarray(records @ x), jnp.asarray(labels)).slope)
+        slope = np.asarray(eqx.filter_jit(problem.of_score)(jnp.asarray(records @ x), jnp.asarray(labels)).slope)
         slope = np.where(np.isfinite(slope), slope, 0.0)
         if clip is not None:
             length = np.abs(slope) * np.linalg.norm(records, axis=1)
@@ -79,7 +80,7 @@ def test_weights_that_all_parties_share_are_those_of_each() -> None:
 
         parties = jax.vmap(one, (0, 0, 0, None))
         np.testing.assert_allclose(jax.jit(parties)(*given), expected, atol=1e-13)
-        runs = jax.vmap(parties, (0, None, None, None))(jnp.stack([given[0], -given[0]]), *given[1:])
+        runs = jax.jit(jax.vmap(parties, (0, None, None, None)))(np.stack([args[0], -args[0]]), *given[1:])
         np.testing.assert_allclose(runs[0], expected, atol=1e-13)
         np.testing.assert_allclose(runs[1], plainly(problem, [-args[0], *args[1:]], 0.3), atol=1e-13)
 
@@ -121,13 +122,13 @@ def test_in_batches_of_parties_and_of_runs_it_is_the_plain_sum() -> None:
 
         given = [jnp.asarray(a) for a in args]
         np.testing.assert_allclose(jax.jit(jax.vmap(one))(*given), plainly(problem, args, 0.3), atol=1e-13)
-        points = jnp.stack([given[0], 2 * given[0], -given[0]])
+        points = np.stack([args[0], 2 * args[0], -args[0]])
         runs = jax.jit(jax.vmap(jax.vmap(one), (0, None, None, None)))(points, *given[1:])
         for run, point in zip(runs, points, strict=True):
-            np.testing.assert_allclose(run, plainly(problem, [np.asarray(point), *args[1:]], 0.3), atol=1e-13)
-        several = jax.vmap(one, (0, None, None, None))(points[:, 0], *(a[0] for a in given[1:]))
+            np.testing.assert_allclose(run, plainly(problem, [point, *args[1:]], 0.3), atol=1e-13)
+        several = jax.jit(jax.vmap(one, (0, None, None, None)))(points[:, 0], *(a[0] for a in args[1:]))
         for row, point in zip(several, points[:, 0], strict=True):
-            alone = [np.asarray(point)[None], *(a[:1] for a in args[1:])]
+            alone = [point[None], *(a[:1] for a in args[1:])]
             np.testing.assert_allclose(row[None], plainly(problem, alone, 0.3), atol=1e-13)
 
 

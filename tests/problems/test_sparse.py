@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import cache
 
@@ -21,6 +22,7 @@ from coterie.losses.logistic import Logistic
 from coterie.losses.squared import Squared
 from coterie.problems import HeldShard, Problem, SolverSettings
 from coterie.problems.sparse import CHUNK, FEW, Sparse, gradients, sparse
+from tests.support import mostly_slow
 
 AGENTS, ROWS, WIDTH, RUNS = 3, 1400, 48, 6
 LOSSES: dict[str, Problem] = {
@@ -66,8 +68,11 @@ ASKED: dict[str, Callable[[Problem], Ask]] = {
 }
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("asked", ASKED)
+# each question and each loss every day
+DAILY = [("gradient", "logistic"), ("clipped", "hinge"), ("clipped one by one", "squared"), ("value", "logistic")]
+
+
+@pytest.mark.parametrize(("asked", "loss"), mostly_slow(itertools.product(ASKED, LOSSES), *DAILY))
 def test_sums_are_those_of_the_array_however_they_are_batched(asked: str, loss: str) -> None:
     """Runs around agents around judges, agents around runs, one after the other, alone, and weights for each run."""
     ask = ASKED[asked](LOSSES[loss])
@@ -115,7 +120,8 @@ def test_derivatives_are_those_of_the_array(loss: str) -> None:
             lambda f: jax.jacfwd(steep(f))(points()),
             lambda f: jax.jacrev(steep(f))(points()),
         ):
-            np.testing.assert_allclose(derive(listed), derive(dense), rtol=1e-9, atol=1e-9)
+            got, want = eqx.filter_jit(derive)(listed), eqx.filter_jit(derive)(dense)
+            np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
 
 
 def test_a_loss_sees_one_axis_of_records() -> None:
@@ -211,7 +217,8 @@ def test_a_solver_reaches_its_tolerance_with_lists() -> None:
             for f, how in ((listed, SolverSettings()), (dense, SolverSettings()))
         ]
         tilts = 0.1 * points(RUNS)
-        solved = jax.vmap(lambda b: shards[0].argmin(b, 0.05, shards[0].solver(jnp.zeros(WIDTH)), 1e-10)[1])(tilts)
-        left = jax.vmap(lambda x, b: jnp.linalg.norm(shards[1].slope(x) + b + 0.05 * x))(solved.x, tilts)
+        solve = lambda b: shards[0].argmin(b, 0.05, shards[0].solver(jnp.zeros(WIDTH)), 1e-10)[1]  # noqa: E731
+        solved = jax.jit(jax.vmap(solve))(tilts)
+        left = jax.jit(jax.vmap(lambda x, b: jnp.linalg.norm(shards[1].slope(x) + b + 0.05 * x)))(solved.x, tilts)
     assert np.asarray(left).max() <= 1.01e-10
     np.testing.assert_allclose(solved.residual, left, atol=1e-13)
