@@ -471,9 +471,7 @@ def test_any_flipped_bit_of_the_state_is_refused(folder: Path, monkeypatch: pyte
     for opens in (lambda: DurableLedger(ledger, **settings()), lambda: read(ledger)):
         with pytest.raises(Damaged, match="the state is not the one of round 6"):
             opens()
-    monkeypatch.setattr(
-        records, "load", without("if book.rows and sha256(state_of(db, len(book.rows) - 1)) != state_hash:")
-    )
+    monkeypatch.setattr(records, "load", without("if book.rows:"))
     assert not refused(flipped(state, 77))  # the twin that does not compare
 
 
