@@ -26,7 +26,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from coterie.deploy.agreement import Agreement
-from coterie.deploy.frames import MESSAGE, SILENT, seal_hashed
+from coterie.deploy.frames import MESSAGE, SIGNATURE_BYTES, SILENT, seal_hashed
+from coterie.deploy.kept_state import Known
 from coterie.deploy.keys import PartyKeys
 from coterie.deploy.ledger import DurableLedger, LedgerFailure
 from coterie.deploy.noise import Source
@@ -114,6 +115,7 @@ class Agent:
         self.neighbours = [agreement.parties[int(j)].name for j in party.neighbours]
         self.wire, self.charges, self.rounds = party.wire, party.charges, party.rounds
         self.reuse = party.late == "reuse"
+        self.signed: list[Known | None] = [None] * len(self.neighbours)  # what they said last, as they signed it
         self.waiting: dict[str, dict[int, Incoming]] = {n: {} for n in self.neighbours}
         self.status = Status(rounds=self.rounds, budget=ledger.budget.epsilon)
         self.pace = RoundTimes()
@@ -161,14 +163,17 @@ class Agent:
     async def _push_again(self) -> Carry:
         """Offer the last stored message again; the state that was stored with it."""
         last = self.ledger.last
-        stored, frame = self.ledger.state(), self.ledger.frame(last)
+        (stored, heard), frame = self.ledger.whole_state(), self.ledger.frame(last)
         assert stored is not None
         assert frame is not None
         self.note("resume", round=last)
         await self.transport.push(last, frame)
         self.status.round, self.status.waiting = last + 1, ()
         self.pace.begin()
-        return self.party.unpack(stored, frame)
+        carry = self.party.unpack(stored, frame, [part.content for part in heard])
+        for slot, part in zip(np.flatnonzero(np.asarray(carry.when) >= 0), heard, strict=True):
+            self.signed[slot] = part
+        return carry
 
     async def _come_back(self) -> None:
         """After an end behind the last round: offer the last message again to whoever is still there, for a deadline.
@@ -213,7 +218,8 @@ class Agent:
         payload = self.wire.encode(numbers if sent else np.zeros_like(numbers), self.party.node, t)
         kind = MESSAGE if sent else SILENT
         frame, hashed = seal_hashed(self.keys.frame_key, self.agreement.plan_hash, self.party.node, t, payload, kind)
-        self.ledger.release(t, self.charges[t], frame, self.party.pack(carry), self.held, None, hashed)
+        heard = [part for part in self.signed if part is not None]
+        self.ledger.release(t, self.charges[t], frame, self.party.pack(carry), self.held, None, hashed, heard)
         if self.deploy.tick:  # sends leave at fixed times, whatever the computation took
             self._tick = max(self._tick + self.deploy.tick, time.monotonic())
             await asyncio.sleep(self._tick - time.monotonic())
@@ -251,6 +257,7 @@ class Agent:
                 self.held[name] = incoming.frame.receipt
                 if not incoming.frame.silent:
                     carry = self.party.heard(carry, slot, incoming.round, incoming.frame.stored)
+                    self.signed[slot] = Known(incoming.frame.digest, memoryview(incoming.data)[:-SIGNATURE_BYTES])
         return carry
 
     def _missing(self, t: int) -> list[str]:

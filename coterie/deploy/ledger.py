@@ -38,6 +38,7 @@ from coterie.deploy import records
 from coterie.deploy.anchor import Anchor, RolledBack
 from coterie.deploy.durable import DurableFile
 from coterie.deploy.frames import Receipt, digest
+from coterie.deploy.kept_state import Known, laid_out, taken_apart
 from coterie.deploy.reading import read
 from coterie.deploy.sealing import Damaged
 from coterie.deploy.storage import Frames, LedgerFailure, States, create_file, refuse_network
@@ -150,6 +151,7 @@ class DurableLedger(DurableFile):
     def release(
         self, round: int, events: Sequence[Event], frame: bytes, state: bytes | Sequence[memoryview],
         held: Mapping[str, Receipt], rows: records.Rows | None = None, hashed: bytes | None = None,
+        known: Sequence[Known] = (),
     ) -> None:  # fmt: skip
         """Pay for a round and keep its exact bytes; when this returns, and not before, the frame may be sent.
 
@@ -161,6 +163,7 @@ class DurableLedger(DurableFile):
             held: the last message received and used from each neighbour.
             rows: what is kept besides, in the same transaction.
             hashed: SHA-256 of the frame, where whoever made it knows it.
+            known: further parts of the state, whose SHA-256 is known.
 
         Raises:
             BudgetExceeded: the charge is not (or no longer) in the plan; the ledger is stopped, durably and for good.
@@ -183,8 +186,8 @@ class DurableLedger(DurableFile):
                 self._stop(f"round {round}: {stop}")
                 raise BudgetExceeded(f"round {round}: {stop}") from None
             total, holds = book.meta.units(taken.spent), records.held_json(held)
-            parts = [memoryview(state)] if isinstance(state, bytes) else state
-            state_hash, frame_hash = records.sha256(*parts), hashed or records.sha256(frame)
+            parts, state_hash = laid_out([memoryview(state)] if isinstance(state, bytes) else state, known)
+            frame_hash = hashed or records.sha256(frame)
             own = records.link(book.head, round, charge, total, holds, state_hash, frame_hash)
             self._bind()
             with self._final("state"):
@@ -261,9 +264,14 @@ class DurableLedger(DurableFile):
 
     def state(self) -> bytes | None:
         """The state stored with the last release, or None before the first."""
+        return self.whole_state()[0]
+
+    def whole_state(self) -> tuple[bytes | None, list[Known]]:
+        """The same, and the parts of it whose SHA-256 was known."""
         with self._lock:
             self._usable()
-            return self._states.read(self._db, self.last) if self.last >= 0 else None
+            found = self._db.execute("SELECT state_hash FROM release WHERE round = ?", (self.last,)).fetchone()
+            return taken_apart(self._states.read(self._db, self.last), found[0]) if found else (None, [])
 
     def held(self) -> dict[str, Receipt]:
         """What had been received from each neighbour, as of the last release."""

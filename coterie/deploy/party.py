@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -106,19 +106,23 @@ class Party:
         return Carry(carry.kept, tuple(heard), when, carry.said)
 
     def pack(self, carry: Carry) -> list[memoryview]:
-        """The carry as bytes of a fixed length, in parts that are not copied; what was said is in the frame."""
-        return self._pack(carry._replace(said=()))  # type: ignore[arg-type]
+        """The carry as bytes of a fixed length, in parts that are not copied; what was said is in the frame, and what
+        was heard in the frames that it came in."""
+        return self._pack(carry._replace(heard=(), said=()))  # type: ignore[arg-type]
 
     @staticmethod
     def _pack(carry: object) -> list[memoryview]:
         return [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data for leaf in jax.tree.leaves(carry)]
 
-    def unpack(self, data: bytes, frame: bytes) -> Carry:
-        """The carry in such bytes, and in the frame of its round."""
+    def unpack(self, data: bytes, frame: bytes, heard: Sequence[bytes | memoryview] = ()) -> Carry:
+        """The carry in such bytes, in the frame of its round, and in what was signed of the neighbours' last ones."""
         first = self.turns.first
-        rest = self._unpack(data, first._replace(said=()))  # type: ignore[arg-type]
+        carry = self._unpack(data, first._replace(heard=(), said=()))._replace(heard=first.heard)  # type: ignore[arg-type]
+        for slot, signed in zip(np.flatnonzero(carry.when >= 0), heard, strict=True):
+            numbers = self.wire.decode(memoryview(signed)[HEADER_BYTES:])
+            carry = self.heard(carry, int(slot), int(carry.when[slot]), numbers)
         said = self.wire.decode(memoryview(frame)[HEADER_BYTES:-SIGNATURE_BYTES]) if first.said.size else first.said
-        return rest._replace(said=said)
+        return carry._replace(said=said)
 
     @staticmethod
     def _unpack(data: bytes, like: T) -> T:

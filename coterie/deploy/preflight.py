@@ -81,7 +81,7 @@ def ledger_need(frame: int, state: int, rounds: int, neighbours: int, steps: flo
 
     `steps`: transactions of a round.
     """
-    rows = rounds * (frame + ROW + HELD * neighbours)
+    rows, state = rounds * (frame + ROW + HELD * neighbours), state + neighbours * frame
     log = rounds * (steps * PAGES * PAGE + frame + min(state, SMALL))
     return int(1.1 * (rows + min(LOG + frame, log) + 2 * state)) + (1 << 16)
 

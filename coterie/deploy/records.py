@@ -20,6 +20,7 @@ import numpy as np
 
 from coterie.deploy.chain import canonical, link, sha256
 from coterie.deploy.frames import BadFrame, Receipt
+from coterie.deploy.kept_state import taken_apart
 from coterie.deploy.sealing import Damaged, or_damaged
 from coterie.errors import InputError
 from coterie.privacy.accountants import account
@@ -273,7 +274,7 @@ def load(
         raise Damaged(f"format {meta.format!r}, expected {FORMAT}")
     if link(*meta) != genesis:
         raise Damaged("its first record (plan, agent, budget) does not match its hash")
-    book, state_hash = Book(meta), None
+    book, state_hash = Book(meta), b""
     if len(found) - len(EARLIER) >= len(SCHEMA) and found[-1] == EARLIER[-1]:
         runs, own = db.execute("SELECT runs, hash FROM earlier").fetchone()
         if link(genesis, runs) != own:
@@ -304,8 +305,11 @@ def load(
             raise Damaged(f"{where}: its total is not the sum of its charges")
         book.allowance.take(taken)
         book.add(Row(round, events, Fraction(taken.spent), len(frame), frame_hash, own), receipts)
-    if book.rows and sha256(state_of(db, len(book.rows) - 1)) != state_hash:
-        raise Damaged(f"the state is not the one of round {len(book.rows) - 1}")
+    if book.rows:
+        try:
+            taken_apart(state_of(db, len(book.rows) - 1), state_hash)
+        except Damaged:
+            raise Damaged(f"the state is not the one of round {len(book.rows) - 1}") from None
     for _, after, reason, before, own in db.execute("SELECT * FROM stop"):
         if after != len(book.rows) - 1 or before != book.head or link(before, after, reason) != own:
             raise Damaged("the record of its stop does not match its hash")

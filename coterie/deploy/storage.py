@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
+import mmap
 import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from coterie.deploy.sealing import PAGE, Damaged, intact, network_filesystem, page_sums, scan_log, seal_of
@@ -25,6 +27,8 @@ __all__ = ["FRAMES", "Frames", "LedgerFailure", "States", "bytes_of", "connect",
 
 TRIES, PAUSE = 10, 0.02  # of taking the lock; seconds between them
 SMALL = 1 << 16  # bytes of a state or a frame: below, writing it twice costs less than a sync of its own
+BLOCK = PAGE  # bytes of a file that go past the system's cache, or a multiple of it
+ROOM = 256 * BLOCK
 FRAMES = "-frames"  # after the name of a ledger: the file of its large frames
 
 
@@ -95,11 +99,16 @@ class Frames:
     A large frame would be written twice in the database, as a large state would. It is written and synced to the file
     before its row is committed, which says where it lies; the row's hash is over its bytes. What a crash leaves behind
     the last row's frame was never sent, and the next one is written over it.
+
+    Nobody reads the file while all goes well, and fresh pages for it in the system's cache cost several times as much
+    as the rest of its writing. So a frame begins at a whole block, and its whole blocks go past that cache (O_DIRECT)
+    where the file system lets them. They pass through a room that lies as the disk wants it.
     """
 
     def __init__(self, path: Path):
         self.path = Path(f"{path.resolve()}{FRAMES}")
-        self._file, self._end = -1, 0
+        self._file, self._end, self._room = -1, 0, memoryview(b"")
+        self._past = getattr(os, "O_DIRECT", 0)  # 0: this system, or this file system, has no way past its cache
 
     def write(self, frame: bytes) -> bytes | str:
         """What the row of a frame holds; a large one is durable already."""
@@ -108,9 +117,38 @@ class Frames:
         if self._file < 0:
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
             sync_folder(self.path.parent)
-        where = f"{self._end}+{len(frame)}"
-        self._end = _put(self._file, [memoryview(frame)], self._end)
-        return where
+            self._room = memoryview(mmap.mmap(-1, ROOM))
+        start = at = -(-self._end // BLOCK) * BLOCK
+        rest = memoryview(frame)
+        with self._past_the_cache():
+            while whole := min(len(rest), ROOM) // BLOCK * BLOCK:
+                self._room[:whole] = rest[:whole]
+                if not (written := self._try(self._room[:whole], at)):
+                    break
+                at, rest = at + written, rest[written:]
+        self._end = _put(self._file, [rest], at)
+        return f"{start}+{len(frame)}"
+
+    def _try(self, blocks: memoryview, at: int) -> int:
+        """How many bytes of whole blocks went past the cache; 0: the rest must go through it."""
+        try:
+            return os.pwrite(self._file, blocks, at) // BLOCK * BLOCK
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._past = 0  # this file system wants other blocks
+            return 0
+
+    @contextlib.contextmanager
+    def _past_the_cache(self) -> Iterator[None]:
+        """The file's way of writing while this lasts."""
+        flags = fcntl.fcntl(self._file, fcntl.F_GETFL)
+        try:
+            fcntl.fcntl(self._file, fcntl.F_SETFL, flags | self._past)
+        except OSError:
+            self._past = 0
+        yield
+        fcntl.fcntl(self._file, fcntl.F_SETFL, flags)
 
     def read(self, stored: bytes | str) -> bytes:
         """The frame that a row stands for; what is written next goes behind it."""

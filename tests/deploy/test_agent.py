@@ -188,7 +188,8 @@ class Early(Agent):
         frame = seal(self.keys.frame_key, self.agreement.plan_hash, self.party.node, t, payload)
         await self.transport.push(t, frame)
         await asyncio.sleep(0.05)
-        self.ledger.release(t, self.charges[t], frame, self.party.pack(carry), self.held)
+        heard = [part for part in self.signed if part is not None]
+        self.ledger.release(t, self.charges[t], frame, self.party.pack(carry), self.held, known=heard)
         return carry
 
 
@@ -198,7 +199,8 @@ class Redraws(Agent):
     async def _resume(self) -> Any:
         last, stored = self.ledger.last, self.ledger.frame
         if last >= 0:
-            carry = self.party.unpack(self.ledger.state(), stored(last))  # type: ignore[arg-type]
+            state, heard = self.ledger.whole_state()
+            carry = self.party.unpack(state, stored(last), [part.content for part in heard])  # type: ignore[arg-type]
             _, numbers, _ = self.party.speak(last, carry, self.source)
             payload = self.wire.encode(numbers, self.party.node, last)
             other = seal(self.keys.frame_key, self.agreement.plan_hash, self.party.node, last, payload)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from coterie.deploy.frames import seal
+from coterie.deploy.frames import SIGNATURE_BYTES, seal
 from coterie.deploy.noise import SystemSource
 from coterie.deploy.party import Party, Records, Terms
 from coterie.deploy.work import Turns, Work
@@ -72,21 +72,26 @@ def test_what_might_not_be_solved_is_refused_by_the_plan() -> None:
 
 @pytest.mark.parametrize(("slug", "stores"), [("dp-dsgd", 2), ("dp-consensus-gd", None), ("pr-admm", None)])
 def test_what_was_sent_is_stored_once_and_a_party_goes_on_from_it(slug: str, stores: int | None) -> None:
-    """A turn from what was stored, state and frame, says what a turn of the process that stored it says."""
+    """A turn from what was stored, state and frames, says what a turn of the process that stored it says."""
     agreed = terms(slug, "logistic")
     x = np.random.default_rng(1).normal(size=(12, 3)) / 4
     party = Party.of(agreed, 0, Records(x, (np.arange(12) < 6).astype(int), ("no", "yes"), ()))
     carry, frame, key, draws = party.begin(), b"", Ed25519PrivateKey.generate(), SystemSource()
+    heard: dict[int, bytes] = {}
     for t in range(ROUNDS):
         draw = draws.draw(t, agreed.draws(0))
         if t:
-            again = party.unpack(b"".join(party.pack(carry)), frame)
+            again = party.unpack(b"".join(party.pack(carry)), frame, [heard[slot] for slot in sorted(heard)])
             assert all(map(np.array_equal, jax.tree.leaves(again), jax.tree.leaves(carry)))
             assert np.array_equal(party.turn(t, again, draw)[1], party.turn(t, carry, draw)[1])
         carry, numbers, _ = party.turn(t, carry, draw)
         frame = seal(key, bytes(32), 0, t, party.wire.encode(numbers, 0, t))
-        for slot in range(len(party.neighbours)):
+        for slot in range(not t, len(party.neighbours)):  # of the first there is nothing yet
             carry = party.heard(carry, slot, t, numbers + slot)
+            said = seal(key, bytes(32), slot, t, (numbers + slot).astype(party.wire.dtype).tobytes())
+            heard[slot] = said[:-SIGNATURE_BYTES]
+    with pytest.raises(InputError, match=r"the stored state has \d+ bytes, .*: made by another version\?"):
+        party.unpack(b"".join(party._pack(carry._replace(said=np.zeros(0)))), frame)  # with what was heard, as it was
     if stores is not None:  # of its three points the last is the message
         assert len(carry.kept) == stores
         assert np.array_equal(carry.said, numbers)

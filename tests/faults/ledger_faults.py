@@ -30,6 +30,10 @@ from typing import Any, NamedTuple
 from coterie.deploy.ledger import read
 from tests.deploy.ledger_worker import FAILED, Worker, violations, work
 
+SIZE = (
+    5000  # bytes of a frame and of a state: in a file a whole block goes past the system's cache, the rest through it
+)
+
 
 class Subject(NamedTuple):
     """What is tried: a worker that promises by writing to a pipe, and what must hold of its files after any fault."""
@@ -53,7 +57,7 @@ ROUNDS = 3
 
 def injected(subject: Subject, folder: Path, fault: str, twin: str = "") -> tuple[int, dict[int, set[str]]]:
     """A worker under strace with one fault; how it ended and what it sent."""
-    worker = Worker(lambda wire: subject.work(folder, wire, ROUNDS, 3000, twin))
+    worker = Worker(lambda wire: subject.work(folder, wire, ROUNDS, SIZE, twin))
     trace = subprocess.Popen(
         ["strace", "-qq", "-o", "/dev/null", "-e", f"trace={CALLS}", "-e", f"inject={fault}", "-p", str(worker.pid)],
         stderr=subprocess.PIPE,
@@ -76,7 +80,7 @@ def injected(subject: Subject, folder: Path, fault: str, twin: str = "") -> tupl
 def finish(subject: Subject, folder: Path, heard: dict[int, set[str]]) -> list[str]:
     """What is wrong after the fault, and after a fresh worker has done the rest."""
     found, spent = subject.violations(folder, heard, Fraction(0))
-    worker = Worker(lambda wire: subject.work(folder, wire, ROUNDS, 3000, ""))
+    worker = Worker(lambda wire: subject.work(folder, wire, ROUNDS, SIZE, ""))
     worker.go()
     code, more = worker.end()
     if code != 0:
@@ -153,15 +157,15 @@ def full(subject: Subject, folder: Path, twin: str) -> dict[str, Any]:
     disk = folder / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={subject.small}", "tmpfs", disk], check=True)
-    worker = Worker(lambda wire: subject.work(disk, wire, 400, 3000, twin))
+    worker = Worker(lambda wire: subject.work(disk, wire, 400, SIZE, twin))
     worker.go()
     code, heard = worker.end()
     found, spent = subject.violations(disk, heard, Fraction(0))
-    stuck = Worker(lambda wire: subject.work(disk, wire, 400, 3000, twin))  # no room: fails again, and harms nothing
+    stuck = Worker(lambda wire: subject.work(disk, wire, 400, SIZE, twin))  # no room: fails again, and harms nothing
     stuck.go()
     again, more = stuck.end()
     subprocess.run(["mount", "-o", "remount,size=8m", disk], check=True)
-    worker = Worker(lambda wire: subject.work(disk, wire, len(heard) + 5, 3000, ""))
+    worker = Worker(lambda wire: subject.work(disk, wire, len(heard) + 5, SIZE, ""))
     worker.go()
     resumed, rest = worker.end()
     for round, hashes in [*more.items(), *rest.items()]:
@@ -206,7 +210,7 @@ def cuts(subject: Subject, folder: Path, twin: str, count: int = 200, seed: int 
             refused += any("refused" in what for what in wrong)
             found += wrong
             if not wrong:
-                resume = Worker(lambda wire: subject.work(look, wire, 61, 3000, ""))
+                resume = Worker(lambda wire: subject.work(look, wire, 61, SIZE, ""))
                 resume.go()
                 code, more = resume.end()
                 clash = [t for t in more if t in heard and heard[t] != more[t]]
