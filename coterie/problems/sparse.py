@@ -3,21 +3,18 @@ r"""Records most of whose numbers are zero, such as coded categories: sums over 
 `Sparse` stands where an array of features (rows, d) does. `gradients` and `values` are sums over records of a loss of
 the score ⟨features, x⟩. At one point they take the array's way, which is as fast. At many points at once (the runs of a
 comparison, the models that are judged) they look up what a record is made of, all points side by side: of Adult 12
-numbers out of 104. Many records have numbers in common, but for their length. So a record is made of words, each a few
-numbers side by side (`coterie.problems.words`), and what a word adds to a score is computed once: a record of Adult is
-6 words, of some 700.
+numbers out of 104.
 
-    scores   of words first: Σ_k times[w, k] · points[column[w, k]], then Σ_k value[r, k] · words[word[r, k]]
-    sums     in stages, each Σ_k times[c, k] · last[at[c, k]]: chunks of records that have a word in common, chunks of
-             those that have a column in common, and of these; then those of a column by a product with a matrix of
-             zeros and ones
+    scores   Σ_k value[r, k] · points[column[r, k]]                      one loop, of k look-ups
+    sums     Σ_k part[c, k] · weights[row[c, k]] of chunk c, whose records have one column in common; then chunks of
+             chunks; then those of a column by a product with a matrix of zeros and ones
 
 How long these lists are depends on the records: for simulations only, where whoever runs one holds them all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 
 import equinox as eqx
@@ -27,32 +24,25 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Int
 
-from coterie.problems import words
-
 __all__ = ["FEW", "Sparse", "as_array", "gradients", "sparse", "values"]
 
 FEW = 4  # points below which an array's product is as fast
 LEAST = 1 << 16  # numbers of an agent from which lists are worth their making
 MOST = 24  # numbers that are not zero in a record: a look-up each, compiled one by one
-CHUNK = 8  # look-ups of a chunk
-NEAR = 2000  # rows whose weights are added up together: those of 50 points stay in a core's own cache
-PIECE = 1000  # rows that are looked up in one piece
-
-
-Stage = tuple[Int[Array, "*agents out k"], Float[Array, "*agents out k"]]
-"""Look-ups: where, and how many times that is added."""
+CHUNK = 16  # look-ups of a chunk. With 8 the compiler computes every weight anew for each chunk that it is in
+NEAR = 1000  # rows whose weights are added up together: those of 50 points stay in a core's own cache
 
 
 class Sparse(eqx.Module):
     """Features of records as an array, and the lists of those that are not zero; in front, where batched, agents."""
 
     dense: Float[Array, "*agents rows d"]
-    word: Int[Array, "*agents rows k"]
+    column: Int[Array, "*agents rows k"]
     value: Float[Array, "*agents rows k"]
-    length: Float[Array, "*agents rows"]
-    spelt: Stage | None  # of every word: columns, and the numbers in them; None: the words are the columns
-    stages: list[Stage]
-    whole: Float[Array, "*agents d more"]  # 1 where a chunk of the last stage belongs to a column
+    row: Int[Array, "*agents chunks c"]
+    part: Float[Array, "*agents chunks c"]  # the value of that row in the chunk's column
+    chunk: Int[Array, "*agents more c"]
+    whole: Float[Array, "*agents d more"]  # 1 where chunks of chunks belong to a column
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,7 +58,7 @@ class Sparse(eqx.Module):
     @property
     def norms(self) -> Float[Array, "*agents rows"]:
         """Of the rows; a record is no variable, and the norm of zeros has no derivative."""
-        return jax.lax.stop_gradient(self.length)
+        return jax.lax.stop_gradient(jnp.linalg.norm(self.value, axis=-1))
 
     def scores(self, points: Float[Array, "agents d points"]) -> Float[Array, "agents rows points"]:
         """Of every agent's records at its points."""
@@ -76,19 +66,18 @@ class Sparse(eqx.Module):
         if many < FEW:
             return _alike(jnp.matmul, self.dense, points)
         table = jnp.pad(points.reshape(agents * d, many), ((0, 1), (0, 0)))  # a copy, or they would be read across
-        if self.spelt is not None:
-            table, d = _stage(table, d, self.spelt), self.spelt[0].shape[1]
-        return _stage(table, d, (self.word, self.value)).reshape(agents, -1, many)
+        at = (self.column + d * _numbers(self.column)).reshape(-1, self.column.shape[-1])
+        return _in_pieces(table, at, self.value.reshape(at.shape)).reshape(agents, -1, many)
 
     def sums(self, weights: Float[Array, "agents rows points"]) -> Float[Array, "agents d points"]:
         """Σ_r weights_r features_r of every agent's records."""
         agents, rows, many = weights.shape
         if many < FEW:
             return _alike(lambda records, w: w @ records, self.dense, weights)
-        table = weights.reshape(agents * rows, many)
-        for stage in self.stages:
-            table, rows = _stage(table, rows, stage), stage[0].shape[1]
-        return self.whole @ table.reshape(agents, -1, many)
+        at = (self.row + rows * _numbers(self.row)).reshape(-1, CHUNK)
+        up = (self.chunk + self.row.shape[1] * _numbers(self.chunk)).reshape(-1, CHUNK)
+        chunks = _in_pieces(weights.reshape(agents * rows, many), at, self.part.reshape(at.shape))
+        return self.whole @ _in_pieces(chunks, up).reshape(agents, -1, many)
 
 
 Pointwise = Callable[[Array, Array, Array, Array], Array]
@@ -159,11 +148,9 @@ def _over_points(
     return summed(x[None, :, None], clips, *(v[None] for v in (targets, weights, *leaves)))[0, :, 0]
 
 
-def _stage(table: Array, rows: int, stage: Stage) -> Array:
-    """Every agent's look-ups among its own `rows` rows of the table."""
-    at, times = stage
-    at = at + rows * jnp.arange(len(at), dtype=at.dtype)[:, None, None]  # agents stand one behind the other
-    return _in_pieces(table, at.reshape(-1, at.shape[-1]), times.reshape(-1, at.shape[-1]))
+def _numbers(lists: Array) -> Array:
+    """0, 1, … of the agents in front of their lists."""
+    return jnp.arange(len(lists), dtype=lists.dtype)[:, None, None]
 
 
 def _alike(product: Callable[[Array, Array], Array], dense: Array, asked: Array) -> Array:
@@ -175,25 +162,26 @@ def _alike(product: Callable[[Array, Array], Array], dense: Array, asked: Array)
     return jnp.stack(each, axis=-1)
 
 
-def _looked_up(table: Array, at: Array, times: Array) -> Array:
+def _looked_up(table: Array, at: Array, times: Array | None = None) -> Array:
     """Σ_k times[·, k] · table[at[·, k]]: written out, the compiler makes one loop of it and stores no look-up."""
-    found = [times[:, k, None] * table.at[at[:, k]].get(mode="promise_in_bounds") for k in range(at.shape[1])]
-    return reduce(jnp.add, found)
+    found = [table.at[at[:, k]].get(mode="promise_in_bounds") for k in range(at.shape[1])]
+    return reduce(jnp.add, found if times is None else [times[:, k, None] * x for k, x in enumerate(found)])
 
 
-def _in_pieces(table: Array, at: Array, times: Array) -> Array:
+def _in_pieces(table: Array, at: Array, times: Array | None = None) -> Array:
     """The same in a loop over pieces: what goes into it is computed before, and what comes out is stored.
 
     Else the compiler might compute the one and the other anew for each use.
     """
     rows, many = len(at), table.shape[-1]
-    pieces = max(2, rows // PIECE)
+    pieces = max(2, rows // NEAR)
     size = -(-rows // pieces)
 
     def piece(k: Array, out: Array) -> Array:
         low = jnp.minimum(k * size, rows - size)
         own = lambda x: jax.lax.dynamic_slice_in_dim(x, low, size)  # noqa: E731
-        return jax.lax.dynamic_update_slice_in_dim(out, _looked_up(table, own(at), own(times)), low, 0)
+        found = _looked_up(table, own(at), None if times is None else own(times))
+        return jax.lax.dynamic_update_slice_in_dim(out, found, low, 0)
 
     return jax.lax.fori_loop(0, pieces, piece, jnp.zeros((rows, many), table.dtype))
 
@@ -213,53 +201,46 @@ def sparse(held: Array) -> Array | Sparse:
     most = int(max(np.max(count) for count in counts))
     if not 0 < most <= limit:
         return held
-    groups = words.groups_of(features[0], CHUNK * rows / NEAR)
-    spelt = [words.spell(one, groups) for one in features]
-    found = [_lists(one) for one in spelt]
-    each = zip(*(stages for stages, _ in found), strict=True)
-    stages = [tuple(_stacked(part) for part in zip(*of_agents, strict=True)) for of_agents in each]
-    whole = np.zeros((agents, d, stages[-1][0].shape[1]), features.dtype)
-    for i, (_, columns) in enumerate(found):
+    found = [np.nonzero(one) for one in features]
+    lists = [_lists(one, *at) for one, at in zip(features, found, strict=True)]
+    column, value = np.zeros((agents, rows, most), np.int32), np.zeros((agents, rows, most), features.dtype)
+    for i, ((r, c), count) in enumerate(zip(found, counts, strict=True)):
+        k = np.arange(len(r)) - np.repeat(np.cumsum(count) - count, count)
+        column[i, r, k], value[i, r, k] = c, features[i, r, c]
+    chunks = max(len(row) for row, *_ in lists) + 1  # the last is empty in every agent: what is not there
+    more = max(len(up) for *_, up, _ in lists)
+    row, part = np.zeros((agents, chunks, CHUNK), np.int32), np.zeros((agents, chunks, CHUNK), features.dtype)
+    chunk, whole = np.full((agents, more, CHUNK), chunks - 1, np.int32), np.zeros((agents, d, more), features.dtype)
+    for i, (own_row, own_part, up, columns) in enumerate(lists):
+        row[i, : len(own_row)], part[i, : len(own_part)] = own_row, own_part
+        chunk[i, : len(up)] = np.where(up < 0, chunks - 1, up)
         whole[i, columns, np.arange(len(columns))] = 1
-    word, value, column, times = (_stacked(part) for part in zip(*spelt, strict=True))
-    spelling = None if groups is None else (column, times)
-    length = np.linalg.norm(features, axis=-1)
-    return Sparse(held, *jax.device_put((word, value, length, spelling, stages, whole)))
+    return Sparse(held, *map(jax.device_put, (column, value, row, part, chunk, whole)))
 
 
-def _stacked(of_agents: Sequence[np.ndarray]) -> np.ndarray:
-    """What each agent has, side by side, with zeros where another has more."""
-    out = np.zeros((len(of_agents), *np.max([x.shape for x in of_agents], axis=0)), of_agents[0].dtype)
-    for room, x in zip(out, of_agents, strict=True):
-        room[: x.shape[0], : x.shape[1]] = x
-    return out
+def _lists(
+    features: np.ndarray, rows: np.ndarray, columns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """One agent's chunks (rows, values), chunks of chunks (−1: none), and the columns of these."""
+    d = features.shape[1]
+    keys, (row, part) = _cut(rows // NEAR * d + columns, rows, features[rows, columns])
+    columns, (chunk,) = _cut(keys % d, np.arange(len(keys)) + 1)
+    return row, part, chunk - 1, columns
 
 
-def _lists(spelt: words.Spelt) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
-    """One agent's stages of sums over its records, and the columns of the last one's chunks."""
-    many = len(spelt.column)
-    letters = np.count_nonzero(spelt.times, axis=1)
-    row, k = np.nonzero((spelt.value != 0) & (letters[spelt.word] > 0))
-    keys, rows, part = _cut(row // NEAR * many + spelt.word[row, k], row, spelt.value[row, k])
-    of = keys % many
-    chunk, letter = np.nonzero(spelt.times[of])
-    columns, chunks, share = _cut(spelt.column[of[chunk], letter], chunk, spelt.times[of[chunk], letter])
-    columns, last, once = _cut(columns, np.arange(len(columns)), np.ones(len(columns), share.dtype))
-    return [(rows, part), (chunks, share), (last, once)], columns
-
-
-def _cut(key: np.ndarray, at: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _cut(key: np.ndarray, *of: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     """Entries of like key in pieces of at most CHUNK: the key of every piece, and its entries, 0 where there is none.
 
-    >>> _cut(np.array([7, 5, 7]), np.array([1, 2, 3]), np.ones(3))[1][:, :3]
+    >>> _cut(np.array([7, 5, 7]), np.array([1, 2, 3]))[1][0][:, :3]
     array([[2, 0, 0],
-           [1, 3, 0]], dtype=int32)
+           [1, 3, 0]])
     """
     order = np.argsort(key, kind="stable")
     keys, counts = np.unique(key, return_counts=True)
     pieces = -(-counts // CHUNK)
     place = np.arange(len(key)) - np.repeat(np.cumsum(counts) - counts, counts)
     piece = np.repeat(np.cumsum(pieces) - pieces, counts) + place // CHUNK
-    where, many = np.zeros((pieces.sum(), CHUNK), np.int32), np.zeros((pieces.sum(), CHUNK), times.dtype)
-    where[piece, place % CHUNK], many[piece, place % CHUNK] = at[order], times[order]
-    return np.repeat(keys, pieces), where, many
+    out = [np.zeros((pieces.sum(), CHUNK), x.dtype) for x in of]
+    for room, x in zip(out, of, strict=True):
+        room[piece, place % CHUNK] = x[order]
+    return np.repeat(keys, pieces), out

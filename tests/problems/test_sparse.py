@@ -137,17 +137,13 @@ def test_records_of_zeros_alone_stay_an_array() -> None:
 
 def test_lists_say_what_the_array_does() -> None:
     dense, listed, *_ = records()
-    built, spelt = np.zeros(dense.shape), np.eye(WIDTH)[None].repeat(AGENTS, 0)
-    if listed.spelt is not None:
-        column, times = (np.asarray(part) for part in listed.spelt)
-        spelt = np.zeros((AGENTS, column.shape[1], WIDTH))
-        for i in range(AGENTS):
-            np.add.at(spelt[i], (np.arange(len(column[i]))[:, None], column[i]), times[i])
+    built = np.zeros(dense.shape)
     for i in range(AGENTS):
-        built[i] = (np.asarray(listed.value[i])[..., None] * spelt[i][np.asarray(listed.word[i])]).sum(axis=1)
-    np.testing.assert_allclose(built, dense, rtol=0, atol=1e-15)
-    assert all(at.shape[-1] == CHUNK for at, _ in listed.stages)
-    assert (np.asarray(listed.whole).sum(axis=1) <= 1).all()  # a chunk of the last stage is of one column, or of none
+        np.add.at(built[i], (np.arange(ROWS)[:, None], np.asarray(listed.column[i])), np.asarray(listed.value[i]))
+    np.testing.assert_array_equal(built, dense)
+    assert listed.row.shape[-1] == listed.chunk.shape[-1] == CHUNK
+    assert listed.value.shape[-1] == 4  # as many as the longest record has
+    assert (np.asarray(listed.whole).sum(axis=1) <= 1).all()  # a chunk of chunks is of one column, or of none
 
 
 def test_few_points_and_other_records_are_left_to_the_array() -> None:
