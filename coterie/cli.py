@@ -152,6 +152,7 @@ def _plain(told: str) -> str:
 def script() -> None:
     """Entry point of the `coterie` command."""
     one_thread()
+    gc.set_threshold(50_000)  # tracing makes many objects that stay: a comparison looked through them a thousand times
     code = main()
     gc.freeze()  # the process ends: to look through all that was loaded for what is garbage would take half a second
     sys.exit(code)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms.base import Algorithm, Config, Place
 from coterie.algorithms.batches import rows
+from coterie.compiler import brief
 from coterie.privacy.events import Event
 
 __all__ = ["alike", "costs", "distinct", "run_events"]
@@ -26,9 +26,13 @@ def run_events(algorithm: Algorithm, cfg: Config, place: Place, rounds: int | No
         return [jax.tree.map(lambda x: np.asarray(x), e) for e in events]
 
 
-@eqx.filter_jit
 def costs(algorithm: Algorithm, cfg: Config, place: Place, rounds: int) -> tuple[Event, ...]:
-    """The events of so many rounds at once; algorithm and settings are part of the compiled program."""
+    """The events of so many rounds at once; settings that are numbers are arguments of the compiled program."""
+    return _costs(algorithm, jax.tree.map(np.float64, cfg), place, rounds)
+
+
+@brief
+def _costs(algorithm: Algorithm, cfg: Config, place: Place, rounds: int) -> tuple[Event, ...]:
     out = jax.vmap(lambda t: algorithm.cost(cfg, place, t, None))(jnp.arange(rounds))
     events = out if isinstance(out, tuple) else (out,)
     if place.present is None:

@@ -1,4 +1,4 @@
-"""`jax.random`'s uniforms, normals and the like, number for number, several times faster on a core.
+"""`jax.random`'s uniforms, normals, keys and the like, number for number, several times faster on a core.
 
 JAX's generator, Threefry-2x32, goes over its words five times on a CPU, in a loop: for the noise of a network that is
 five trips to memory. Here its twenty rounds are written out, so that a number is made in one go, and the compiler is
@@ -13,13 +13,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Key
 
 from coterie.problems.records import apart
 
-__all__ = ["exponential", "laplace", "normal", "uniform"]
+__all__ = ["exponential", "fold_in", "laplace", "normal", "uniform"]
 
+IMPL = "threefry2x32"
 TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
@@ -53,14 +54,29 @@ def exponential(key: Key[Array, ""], shape: tuple[int, ...], dtype: DTypeLike) -
     return apart(-jnp.log1p(-_between(key, shape, dtype, np.array(0.0, dtype))))
 
 
+def fold_in(key: Key[Array, ""], number: ArrayLike) -> Key[Array, ""]:
+    """`jax.random.fold_in(key, number)`."""
+    if not _threefry_on_a_core(key):
+        return jax.random.fold_in(key, number)
+    first, second = jax.random.key_data(key)
+    word = jnp.asarray(number, jnp.uint32)
+    return jax.random.wrap_key_data(jnp.stack(_hashed(first, second, jnp.zeros_like(word), word)), impl=IMPL)
+
+
 def _written_out(key: Key[Array, ""], shape: tuple[int, ...], dtype: DTypeLike) -> bool:
     return (
         math.prod(shape) < 1 << 32
         and np.dtype(dtype) in (np.float32, np.float64)
-        and jax.default_backend() == "cpu"
         and bool(getattr(jax.config, "jax_threefry_partitionable", False))
+        and _threefry_on_a_core(key)
+    )
+
+
+def _threefry_on_a_core(key: Key[Array, ""]) -> bool:
+    return (
+        jax.default_backend() == "cpu"
         and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-        and str(jax.random.key_impl(key)) == "threefry2x32"
+        and str(jax.random.key_impl(key)) == IMPL
     )
 
 

@@ -20,7 +20,7 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float, Int, Key
 
-from coterie.algorithms._threefry import exponential, laplace, normal, uniform
+from coterie.algorithms._threefry import exponential, fold_in, laplace, normal, uniform
 
 __all__ = [
     "Draw", "Grid", "Inside", "L2LaplaceLaw", "LaplaceLaw", "Law", "Normal", "Shared", "Uniform", "add", "settle",
@@ -89,13 +89,13 @@ class Shared(Normal):
 
     def secret(self, key: Key[Array, ""], low: ArrayLike, high: ArrayLike, dtype: DTypeLike) -> Array:
         """What the parties low < high share in the round of this key. Simulation only."""
-        return normal(jax.random.fold_in(jax.random.fold_in(key, low), high), self.shape, dtype)
+        return normal(fold_in(fold_in(key, low), high), self.shape, dtype)
 
     def among(
         self, own: Array, key: Key[Array, ""], me: Array, others: Int[Array, " width"], here: Array
     ) -> Float[Array, " ..."]:
         """The draw of party `me` among its neighbours (`here`: which slots hold one), from its own standard normals."""
-        key = jax.random.fold_in(key, SECRETS)
+        key = fold_in(key, SECRETS)
 
         def step(total: Array, slot: tuple[Array, Array]) -> tuple[Array, None]:
             other, there = slot

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from coterie.algorithms._threefry import fold_in
 from coterie.algorithms.base import Algorithm, Config, Law, Place
 from coterie.algorithms.inbox import Inbox, Maybe
 from coterie.algorithms.laws import Draw
@@ -54,7 +55,7 @@ def greet(algorithm: Algorithm, cfg: Config, place: Place, shard: Shard) -> obje
 
 def draw(laws: Mapping[str, Law], key: Key[Array, ""], dtype: DTypeLike) -> dict[str, Array]:
     """A round's simulated randomness, keyed by the place of each law in `draws`."""
-    return {name: law.sample(jax.random.fold_in(key, k), dtype) for k, (name, law) in enumerate(laws.items())}
+    return {name: law.sample(fold_in(key, k), dtype) for k, (name, law) in enumerate(laws.items())}
 
 
 def speak(

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from coterie.algorithms._threefry import fold_in
 from coterie.algorithms.base import Algorithm, Config, Draw, Law, Place, standard
 from coterie.algorithms.batches import axes, rows
 from coterie.algorithms.inbox import Inbox
@@ -120,11 +121,11 @@ class Program:
         Where records are streamed, only the keys: one coin per record of everybody might not fit in memory.
         """
         laws = self.algorithm.draws(cfg, arrays.place)
-        round_key = jax.random.fold_in(key, t)
+        round_key = fold_in(key, t)
         shared = {name: law for name, law in laws.items() if isinstance(law, Shared)}
 
         def one(number: Array) -> Draw | Array:
-            own = jax.random.fold_in(round_key, number)
+            own = fold_in(round_key, number)
             return own if self.streams and not self.record and not shared else self.drawn(laws, own)
 
         drawn = jax.vmap(one)(arrays.agent_ids)
@@ -200,7 +201,7 @@ class Program:
         event = jax.vmap(cost, (axes(arrays.place),))(arrays.place)
         free = jnp.zeros(arrays.agent_ids.shape, self.dtype)
         sigma = jnp.where(event.times > 0, event.sigma, 0.0) if isinstance(event, Gaussian) else free
-        return Lost(jax.random.fold_in(jax.random.fold_in(key, now), AWAY), jnp.broadcast_to(sigma, free.shape))
+        return Lost(fold_in(fold_in(key, now), AWAY), jnp.broadcast_to(sigma, free.shape))
 
     def deliver(
         self, arrays: Arrays, key: Key[Array, ""], t: Array, message: object, given: Draw
@@ -208,10 +209,10 @@ class Program:
         """The messages as they arrive, and how many numbers were cut on the way; `given`: draws that are replayed."""
         if type(self.exchange).send is Exchange.send:  # as they are: nothing is cut, and no sum of it taken
             return message, jnp.zeros((), jnp.int32)
-        laws, round_key = self.exchange.draws(jax.tree.map(lambda x: x[0], message)), jax.random.fold_in(key, t)
+        laws, round_key = self.exchange.draws(jax.tree.map(lambda x: x[0], message)), fold_in(key, t)
 
         def one(number: Array) -> dict[str, Array]:
-            return agent.draw(laws, jax.random.fold_in(jax.random.fold_in(round_key, number), ON_THE_WAY), self.dtype)
+            return agent.draw(laws, fold_in(fold_in(round_key, number), ON_THE_WAY), self.dtype)
 
         again = laws.keys() <= given.keys()
         draw = {n: standard(given[n]) for n in laws} if again else jax.vmap(one)(arrays.agent_ids)

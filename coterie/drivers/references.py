@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from coterie.algorithms.batches import axes
+from coterie.compiler import fitting
 from coterie.drivers.layout import Arrays, Group, Layout
 from coterie.problems import Problem, Solver, SolverSettings
 from coterie.problems.solve import newton_like, projected, quasi_newton
@@ -55,12 +56,13 @@ def pooled(layout: Layout) -> np.ndarray:
         return minimise(problem, value, slope, hessian, x, smoothness, how, tolerance)
 
     with jax.enable_x64(dtype == jnp.float64):
-        return np.asarray(jax.jit(solve)(place.start, layout.placed.groups))
+        given = place.start, layout.placed.groups
+        return np.asarray(jax.jit(solve, compiler_options=fitting(given))(*given))
 
 
 def objective(layout: Layout) -> Callable[[np.ndarray], float]:
     """The mean of all parties' objectives, as a function of a point."""
-    compiled = jax.jit(_objective)
+    compiled = jax.jit(_objective, compiler_options=fitting(layout.arrays))
 
     def of(x: np.ndarray) -> float:
         with jax.enable_x64(layout.arrays.place.start.dtype == jnp.float64):

@@ -28,6 +28,7 @@ from jaxtyping import Array
 import coterie
 from coterie.algorithms.base import Algorithm, Config
 from coterie.algorithms.laws import Draw
+from coterie.compiler import BRIEF, of_runs
 from coterie.drivers.adaptive import Steering
 from coterie.drivers.checkpoint import Checkpoint, fingerprint
 from coterie.drivers.layout import Arrays, Laid, Layout
@@ -261,7 +262,7 @@ def _judge(program: Program, arrays: Arrays, runs: int) -> Callable[[Array], dic
 
     compiled = _kept(
         (type(program), program.agents), (read, program.test, models),
-        lambda: jax.jit(judge).lower(read, program.test, models).compile(),
+        lambda: jax.jit(judge).lower(read, program.test, models).compile(of_runs(runs)),
     )  # fmt: skip
     return lambda models: compiled(read, program.test, models)
 
@@ -315,14 +316,14 @@ def _compile(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: 
 
     test, program.test = program.test, None  # so that nothing kept for later holds anybody's records
     try:
-        started = jax.jit(begin).lower(cfg, arrays, noise, test).compile()
+        started = jax.jit(begin).lower(cfg, arrays, noise, test).compile(BRIEF)
         carry = started.out_info
         zero = jax.ShapeDtypeStruct((), jnp.int32)
         ahead = jax.jit(advance, donate_argnums=0)
         return _Compiled(
             started,
-            ahead.lower(carry, cfg, arrays, noise, keys, test, again, zero, zero).compile(),
-            jax.jit(estimates).lower(cfg, arrays, noise, carry.state).compile(),
+            ahead.lower(carry, cfg, arrays, noise, keys, test, again, zero, zero).compile(of_runs(len(noise))),
+            jax.jit(estimates).lower(cfg, arrays, noise, carry.state).compile(BRIEF),
         )
     finally:
         program.test = test

@@ -81,14 +81,8 @@ def _two_loop(g: Vector, pairs: tuple, base: Callable[[Vector], Vector]) -> Vect
 def _remember(pairs: tuple, step: Vector, change: Vector) -> tuple:
     s, y, rho = pairs
     push = lambda old, new: jnp.concatenate([new[None], old[:-1]])  # noqa: E731
-    return push(s, step), push(y, change), push(rho, _reciprocal(step, change))
-
-
-def _reciprocal(step: Vector, change: Vector) -> Array:
-    """1/⟨step, change⟩, or 0 where that is no curvature but rounding."""
-    curvature = jnp.dot(step, change)
-    good = curvature > 1e-12 * jnp.linalg.norm(step) * jnp.linalg.norm(change)
-    return jnp.where(good, 1 / jnp.where(good, curvature, 1.0), 0.0)
+    lengths = jnp.linalg.norm(step) * jnp.linalg.norm(change)
+    return push(s, step), push(y, change), push(rho, _curved(jnp.dot(step, change), lengths))
 
 
 def _no_pairs(x: Vector) -> tuple:
@@ -96,18 +90,31 @@ def _no_pairs(x: Vector) -> tuple:
     return empty, empty, jnp.zeros(MEMORY, x.dtype)
 
 
-def _mended(inverse: Array, bent: Vector, step: Vector, change: Vector) -> tuple[Array, Callable[..., Vector]]:
-    """BFGS: the inverse that takes `change` of the gradient to `step`, as before elsewhere; bent = inverse @ change.
+def _products(*pairs: tuple[Vector, Vector]) -> Array:
+    """Inner products of pairs of vectors, side by side: what is compiled for one does for all."""
+    one, other = zip(*pairs, strict=True)
+    return jnp.sum(jnp.stack(one) * jnp.stack(other), axis=1)
 
-    And what makes of inverse @ g the product of the mended one. Where the change tells of no curvature, which rounding
-    may do, the inverse stays as it is.
+
+def _curved(curvature: Array, lengths: Array) -> Array:
+    """1/curvature, or 0 where that is no curvature but rounding; `lengths`: of the step and the change, multiplied."""
+    good = curvature > 1e-12 * lengths
+    return jnp.where(good, 1 / jnp.where(good, curvature, 1.0), 0.0)
+
+
+def _mended(
+    inverse: Array, bent: Vector, step: Vector, rho: Array, bend: Array
+) -> tuple[Array, Callable[[Vector, Array, Array], Vector]]:
+    """BFGS: the inverse that takes the change of the gradient to `step`, as before elsewhere; rho = 1/⟨step, change⟩.
+
+    bent = inverse @ change, bend = ⟨bent, change⟩. And what makes of inverse @ g the product of the mended one, from
+    ⟨step, g⟩ and ⟨bent, g⟩ too. Where the change tells of no curvature (rho = 0) the inverse stays as it is.
     """
-    rho = _reciprocal(step, change)
     lean = jnp.where(rho > 0, rho * bent, 0.0)  # a change that is not finite would spoil a product even with 0
-    back = jnp.where(rho > 0, jnp.maximum(rho + rho * jnp.dot(lean, change), 0.0), 0.0)
+    back = jnp.where(rho > 0, jnp.maximum(rho + rho * rho * bend, 0.0), 0.0)
 
-    def mended(product: Vector, g: Vector) -> Vector:
-        return product - lean * jnp.dot(step, g) + step * (back * jnp.dot(step, g) - jnp.dot(lean, g))
+    def mended(product: Vector, along: Array, across: Array) -> Vector:
+        return product - lean * along + step * (back * along - jnp.where(rho > 0, rho * across, 0.0))
 
     a, b, c = (v.astype(inverse.dtype) for v in (lean, step, jnp.sqrt(back) * step))  # each of a size that it can hold
     new = inverse - jnp.outer(a, b) - jnp.outer(b, a) + jnp.outer(c, c)
@@ -122,7 +129,6 @@ def newton_like(
     tolerance: Array | float,
 ) -> Solver:
     """Solve gradient(x) = 0 to norm `tolerance` for a strongly convex function with the given Hessian."""
-    norm = jnp.linalg.norm
     identity = jnp.eye(solver.x.shape[0], dtype=solver.x.dtype)
 
     def invert(h: Array) -> Array:
@@ -131,7 +137,7 @@ def newton_like(
         return jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(h + shift * identity), True), identity)
 
     def open_(c: tuple) -> Bool[Array, ""]:
-        return (c[2] == 0) | ((norm(c[1]) > tolerance) & (c[2] < how.max_steps) & ~c[5])
+        return (c[2] == 0) | ((c[8] > tolerance) & (c[2] < how.max_steps) & ~c[5])
 
     def step(c: tuple) -> tuple:
         """A look at the gradient of one more point.
@@ -139,7 +145,7 @@ def newton_like(
         The first is where the last solve ended. While few steps are in sight, a step goes as far as the kept inverse
         says and mends it. Else the next is a damped Newton step from a fresh Hessian, halved until it is short enough.
         """
-        x, g, n, inverse, ready, _, length, toward = c
+        x, g, n, inverse, ready, _, length, toward, before = c
         first, damped = n == 0, ~ready & (n > 0)
 
         def renewed(c: tuple) -> tuple:
@@ -152,25 +158,32 @@ def newton_like(
         ahead = jnp.where(fresh, x, x - length * toward), inverse, toward, fresh
         new_x, inverse, toward, _ = jax.lax.while_loop(lambda c: c[3], renewed, ahead)
         new_g = gradient(new_x)
-        before, after = norm(g), norm(new_g)
+        product = (inverse @ new_g.astype(inverse.dtype)).astype(x.dtype)
+        move, change, bent = new_x - x, new_g - g, product - toward
+        square, curvature, bend, along, across, *lengths = _products(
+            (new_g, new_g), (move, change), (bent, change), (move, g), (bent, g), (move, move), (change, change)
+        )
+        after = jnp.sqrt(square)
         enough = damped & ((after <= (1 - length / 4) * before) | (length < SHORTEST))
         stuck = enough & ~(after < before)  # rounding error is all that is left: the residual says how much
         taken = first | jnp.where(damped, enough & ~stuck, after < before)
         fast = before / tolerance < (before / after) ** PATIENCE
-        product = (inverse @ new_g.astype(inverse.dtype)).astype(x.dtype)
-        learnt, mended = _mended(inverse, product - toward, new_x - x, new_g - g)
+        rho = _curved(curvature, jnp.sqrt(lengths[0]) * jnp.sqrt(lengths[1]))
+        learnt, mended = _mended(inverse, bent, move, rho, bend)
         g, toward = jnp.where(taken, new_g, g), jnp.where(taken, product, toward)
+        along, across = jnp.where(taken, along + curvature, along), jnp.where(taken, across + bend, across)
         return (
             jnp.where(taken, new_x, x), g, n + 1, jnp.where(damped, inverse, learnt),
             jnp.where(first, ready, jnp.where(damped, enough, fast)), stuck,
-            jnp.where(damped & ~enough, length / 2, 1.0), jnp.where(damped, toward, mended(toward, g)),
+            jnp.where(damped & ~enough, length / 2, 1.0), jnp.where(damped, toward, mended(toward, along, across)),
+            jnp.where(taken, after, before),
         )  # fmt: skip
 
     # One loop, as the gradient is compiled as often as it is written.
     none, one = jnp.zeros_like(solver.x), jnp.ones((), solver.x.dtype)
-    start = (solver.x, none, jnp.array(0), solver.inverse, solver.ready, jnp.array(False), one, none)
-    x, g, n, inverse, ready, *_ = jax.lax.while_loop(open_, step, start)
-    return solver.at(x, norm(g), n, inverse=inverse, ready=ready)
+    start = (solver.x, none, jnp.array(0), solver.inverse, solver.ready, jnp.array(False), one, none, 0 * one)
+    x, _, n, inverse, ready, *_, left = jax.lax.while_loop(open_, step, start)
+    return solver.at(x, left, n, inverse=inverse, ready=ready)
 
 
 def quasi_newton(
@@ -310,21 +323,23 @@ def surely(
         return end, high * jnp.linalg.norm(end - x)
 
     def step(c: tuple) -> tuple:  # the first only looks at the start; the last ends where no momentum carries it on
-        x, y, g, k = c
+        x, y, g, k, _ = c
         new = jnp.where(k < 0, y, inside(y - length * g))
         ahead = new + jnp.where(k + 1 < steps, momentum, 0.0) * (new - x)
-        return new, ahead, gradient(ahead), k + 1
+        g = gradient(ahead)
+        return new, ahead, g, k + 1, left(ahead, g)[1]
 
     def unfinished(c: tuple) -> Bool[Array, ""]:
-        return (c[3] < 0) | ((c[3] < steps) & (fixed | (left(c[1], c[2])[1] > tolerance)))
+        return (c[3] < 0) | ((c[3] < steps) & (fixed | (c[4] > tolerance)))
 
     def descended(start: Vector) -> tuple[Vector, Array, Array]:
         """Where the steps lead, how far from solved that is, and how many were taken."""
         if project is not None:  # one step more, after which the value too is known to be near the least
             start = inside(start)
             start = left(start, gradient(start))[0]
-        _, y, g, k = jax.lax.while_loop(unfinished, step, (start, start, 0 * start, -jnp.ones((), steps.dtype)))
-        return *left(y, g), k
+        begun = start, start, 0 * start, -jnp.ones((), steps.dtype), jnp.zeros((), start.dtype)
+        _, y, g, k, far_off = jax.lax.while_loop(unfinished, step, begun)
+        return left(y, g)[0], far_off, k
 
     if fixed:
         x, reached, k = descended(start)

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
+from coterie.compiler import brief
 from coterie.drivers.layout import host
 from coterie.drivers.references import minimise
 from coterie.problems import Problem, SolverSettings
@@ -42,7 +42,7 @@ class AtHome:
     ridge: float
 
 
-@eqx.filter_jit
+@brief
 def _paths(
     problem: Problem, features: Array, targets: Array, weights: Float[Array, "parties folds rows"],
     start: Float[Array, "parties d"], centre: Float[Array, "parties d"], ridges: Float[Array, " k"],
@@ -74,7 +74,7 @@ def _paths(
     return _over_parties(party, features, targets, weights, start, centre)
 
 
-@eqx.filter_jit
+@brief
 def _held_out(
     problem: Problem, features: Array, targets: Array, held: Float[Array, "parties folds rows"],
     points: Float[Array, "parties folds k d"],

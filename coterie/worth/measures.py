@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
+from coterie.compiler import brief
 from coterie.errors import InputError
 from coterie.losses.softmax import Softmax
 from coterie.passes import over
@@ -85,7 +86,7 @@ class Answers:
 
 @lru_cache(maxsize=1)
 def _asked() -> object:
-    return eqx.filter_jit(
+    return brief(
         lambda problem, x, features, targets: (
             problem.predict(x, features) if problem.predicts and not problem.coupled else targets,
             problem.losses(x, features, targets), problem.evidence(x, features), problem.score(x, features, targets),

@@ -28,6 +28,19 @@ def test_the_numbers_of_jax(name: str, x64: bool) -> None:
             np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("x64", [False, True])
+def test_the_keys_of_jax(x64: bool) -> None:
+    with jax.enable_x64(x64):
+        key = jax.random.key(3)
+        for number in (0, 7, 0x7FFF_A3A1, (1 << 32) - 1, jnp.array(-1), jnp.array(9, jnp.int32)):
+            assert _threefry.fold_in(key, number) == jax.random.fold_in(key, number)
+        keys, numbers = jax.random.split(key, 4), jnp.arange(4)
+        over = lambda fold: jax.random.key_data(jax.jit(jax.vmap(fold))(keys, numbers))  # noqa: E731
+        np.testing.assert_array_equal(over(_threefry.fold_in), over(jax.random.fold_in))
+    other = jax.random.key(3, impl="rbg")
+    assert _threefry.fold_in(other, 1) == jax.random.fold_in(other, 1)
+
+
 def test_they_are_made_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU JAX's own draws are not called; on an accelerator, of another generator or of another width they are."""
     asked: list[str] = []
