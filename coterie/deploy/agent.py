@@ -27,7 +27,7 @@ import numpy as np
 
 from coterie.deploy.agreement import Agreement
 from coterie.deploy.frames import MESSAGE, SIGNATURE_BYTES, SILENT, seal_hashed
-from coterie.deploy.kept_state import Known
+from coterie.deploy.kept_state import Hashed
 from coterie.deploy.keys import PartyKeys
 from coterie.deploy.ledger import DurableLedger, LedgerFailure
 from coterie.deploy.noise import Source
@@ -115,7 +115,7 @@ class Agent:
         self.neighbours = [agreement.parties[int(j)].name for j in party.neighbours]
         self.wire, self.charges, self.rounds = party.wire, party.charges, party.rounds
         self.reuse = party.late == "reuse"
-        self.signed: list[Known | None] = [None] * len(self.neighbours)  # what they said last, as they signed it
+        self.signed: list[Hashed | None] = [None] * len(self.neighbours)  # what they said last, as they signed it
         self.waiting: dict[str, dict[int, Incoming]] = {n: {} for n in self.neighbours}
         self.status = Status(rounds=self.rounds, budget=ledger.budget.epsilon)
         self.pace = RoundTimes()
@@ -257,7 +257,7 @@ class Agent:
                 self.held[name] = incoming.frame.receipt
                 if not incoming.frame.silent:
                     carry = self.party.heard(carry, slot, incoming.round, incoming.frame.stored)
-                    self.signed[slot] = Known(incoming.frame.digest, memoryview(incoming.data)[:-SIGNATURE_BYTES])
+                    self.signed[slot] = Hashed(incoming.frame.digest, memoryview(incoming.data)[:-SIGNATURE_BYTES])
         return carry
 
     def _missing(self, t: int) -> list[str]:

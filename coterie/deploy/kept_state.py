@@ -17,20 +17,20 @@ from typing import NamedTuple
 from coterie.deploy.chain import sha256
 from coterie.deploy.sealing import Damaged
 
-__all__ = ["Known", "laid_out", "taken_apart"]
+__all__ = ["Hashed", "laid_out", "taken_apart"]
 
 _DOMAIN = b"coterie parts\0"
 _HEAD, _PART = struct.Struct("<QI"), struct.Struct("<32sQ")
 
 
-class Known(NamedTuple):
+class Hashed(NamedTuple):
     """A part whose SHA-256 is known."""
 
     digest: bytes
     content: memoryview
 
 
-def laid_out(state: Sequence[memoryview], known: Sequence[Known] = ()) -> tuple[list[memoryview], bytes]:
+def laid_out(state: Sequence[memoryview], known: Sequence[Hashed] = ()) -> tuple[list[memoryview], bytes]:
     """All that is stored, in parts that are not copied, and the hash that stands for it."""
     if not known:
         return list(state), sha256(*state)
@@ -39,7 +39,7 @@ def laid_out(state: Sequence[memoryview], known: Sequence[Known] = ()) -> tuple[
     return [head, *state, *(part.content for part in known)], sha256(_DOMAIN, head, *state)
 
 
-def taken_apart(stored: bytes, expected: bytes) -> tuple[bytes, list[Known]]:
+def taken_apart(stored: bytes, expected: bytes) -> tuple[bytes, list[Hashed]]:
     """The state and the known parts in what was stored; `Damaged` if it is not what the hash stands for."""
     if sha256(stored) == expected:
         return stored, []
@@ -54,7 +54,7 @@ def taken_apart(stored: bytes, expected: bytes) -> tuple[bytes, list[Known]]:
     if sha256(_DOMAIN, whole[:at]) != expected:
         raise Damaged("a state of another hash")
     for digest, size in table:
-        known.append(Known(digest, whole[at : at + size]))
+        known.append(Hashed(digest, whole[at : at + size]))
         at += size
         if sha256(known[-1].content) != digest:
             raise Damaged("a part of a state of another hash")

@@ -38,7 +38,7 @@ from coterie.deploy import records
 from coterie.deploy.anchor import Anchor, RolledBack
 from coterie.deploy.durable import DurableFile
 from coterie.deploy.frames import Receipt, digest
-from coterie.deploy.kept_state import Known, laid_out, taken_apart
+from coterie.deploy.kept_state import Hashed, laid_out, taken_apart
 from coterie.deploy.reading import read
 from coterie.deploy.sealing import Damaged
 from coterie.deploy.storage import Frames, LedgerFailure, States, create_file, refuse_network
@@ -151,7 +151,7 @@ class DurableLedger(DurableFile):
     def release(
         self, round: int, events: Sequence[Event], frame: bytes, state: bytes | Sequence[memoryview],
         held: Mapping[str, Receipt], rows: records.Rows | None = None, hashed: bytes | None = None,
-        known: Sequence[Known] = (),
+        known: Sequence[Hashed] = (),
     ) -> None:  # fmt: skip
         """Pay for a round and keep its exact bytes; when this returns, and not before, the frame may be sent.
 
@@ -266,7 +266,7 @@ class DurableLedger(DurableFile):
         """The state stored with the last release, or None before the first."""
         return self.whole_state()[0]
 
-    def whole_state(self) -> tuple[bytes | None, list[Known]]:
+    def whole_state(self) -> tuple[bytes | None, list[Hashed]]:
         """The same, and the parts of it whose SHA-256 was known."""
         with self._lock:
             self._usable()

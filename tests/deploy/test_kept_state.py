@@ -10,7 +10,7 @@ import pytest
 
 from coterie.deploy import storage
 from coterie.deploy.frames import Receipt
-from coterie.deploy.kept_state import Known, laid_out, taken_apart
+from coterie.deploy.kept_state import Hashed, laid_out, taken_apart
 from coterie.deploy.ledger import Damaged, DurableLedger, read
 from tests.deploy.ledger_worker import EVENT, settings
 
@@ -18,8 +18,8 @@ STATE = random.Random(0).randbytes(60)
 SAID = [random.Random(1).randbytes(50), b"", random.Random(2).randbytes(50)]
 
 
-def known(parts: list[bytes]) -> list[Known]:
-    return [Known(hashlib.sha256(part).digest(), memoryview(part)) for part in parts]
+def known(parts: list[bytes]) -> list[Hashed]:
+    return [Hashed(hashlib.sha256(part).digest(), memoryview(part)) for part in parts]
 
 
 def stored(parts: list[bytes]) -> tuple[bytes, bytes]:

@@ -290,7 +290,7 @@ ROUNDS = (
         "all agents draw the same noise",
         "drivers.program",
         "driver",
-        (("own = jax.random.fold_in(round_key, number)", "own = jax.random.fold_in(round_key, 0 * number)"),),
+        (("own = fold_in(round_key, number)", "own = fold_in(round_key, 0 * number)"),),
         put=("drivers.simulate.Program",),
     ),
     Fault(
@@ -299,8 +299,8 @@ ROUNDS = (
         "driver",
         (
             (
-                "draws(cfg, arrays.place)\n        round_key = jax.random.fold_in(key, t)",
-                "draws(cfg, arrays.place)\n        round_key = jax.random.fold_in(key, 0 * t)",
+                "draws(cfg, arrays.place)\n        round_key = fold_in(key, t)",
+                "draws(cfg, arrays.place)\n        round_key = fold_in(key, 0 * t)",
             ),
         ),
         put=("drivers.simulate.Program",),
