@@ -76,8 +76,9 @@ def _wait(children: list[subprocess.Popen]) -> int:
     end = time.monotonic() + GRACE
     while any(child.poll() is None for child in children) and time.monotonic() < end:
         time.sleep(0.05)
-    if code < 0:
-        print(f"error: process {lost} was ended by signal {-code}", file=sys.stderr, flush=True)
+    for k, child in enumerate(children):  # what the others say is a consequence
+        if (ended := child.poll() or 0) < 0:
+            print(f"error: process {k} was ended by signal {-ended}", file=sys.stderr, flush=True)
     return code if code > 0 else 128 - code
 
 

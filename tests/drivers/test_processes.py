@@ -17,6 +17,7 @@ PLAN = ["--set", "run.seeds=1", "--set", "run.rounds=3000", "--set", "run.every=
 
 
 def start(*arguments: str) -> subprocess.Popen:
+    """Of the packaged plan whose messages go to neighbours: sums of all parties run on one device."""
     command = [sys.executable, "-m", "coterie.cli", *arguments, *PLAN]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -37,7 +38,7 @@ def points(out: Path) -> np.ndarray:
 def test_a_killed_process_is_made_up_for(tmp_path: Path) -> None:
     """SIGKILL to one of two after the first checkpoint; the same command goes on, to the one-process result."""
     state, out = tmp_path / "state", tmp_path / "two"
-    shared = ["spawn", "2", "--out", str(out), "--checkpoint", str(state), "--every-rounds", "20"]
+    shared = ["spawn", "2", "clinics", "--out", str(out), "--checkpoint", str(state), "--every-rounds", "20"]
     broken = start(*shared)
     while not (stored := len(list(state.glob("*.npz")))) and broken.poll() is None:
         time.sleep(0.05)
@@ -52,7 +53,7 @@ def test_a_killed_process_is_made_up_for(tmp_path: Path) -> None:
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
 
     assert "went on from round" in finish(*shared)
-    finish("run", "--out", str(tmp_path / "one"))
+    finish("run", "clinics", "--out", str(tmp_path / "one"))
     one, two = points(tmp_path / "one"), points(out)
     assert np.abs(one).max() > 0.1
     np.testing.assert_allclose(two, one, atol=1e-5)
@@ -60,7 +61,7 @@ def test_a_killed_process_is_made_up_for(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_all_processes_after_the_same_round(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    running = start("spawn", "2", "--checkpoint", str(state), "--every-rounds", "20")
+    running = start("spawn", "2", "clinics", "--checkpoint", str(state), "--every-rounds", "20")
     while not list(state.glob("*.npz")) and running.poll() is None:
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
