@@ -40,7 +40,7 @@ test-rest: $(READY)
 
 test-typed: $(READY)     # in a third of the workers, or in one process; what it says comes when it is done
 	@said=$$($(BIN)/python -m pytest -n $$(($(WORKERS) / 3)) -m "not slow and not audit" $(TYPED) $(CHECKED) 2>&1); \
-		code=$$?; echo "$$said"; exit $$code
+		code=$$?; printf '%s\n' "$$said"; exit $$code
 
 test-all: $(READY) lint  ## everything but audit and test-faults, the slow checks included
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not audit" $(TYPED) $(CHECKED)

@@ -19,11 +19,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import cache, wraps
 from typing import ParamSpec, TypeVar
 
 from coterie.errors import InputError
 
-__all__ = ["BRIEF", "brief", "fitting", "mend", "need_mended", "of_runs", "one_thread"]
+__all__ = ["brief", "by_size", "mend", "need_mended", "of_runs", "one_thread", "quickly"]
 
 # How a program is compiled: `compiler_options` of JAX. On a core with registers of 512 bits XLA uses half of them
 # unless it is told to: of many runs side by side that is a fifth faster, of a single one up to a fifth slower. Its
@@ -58,22 +59,53 @@ def one_thread() -> None:
 
 
 def brief(f: Callable[P, T]) -> Callable[P, T]:
-    """`eqx.filter_jit` of what is over in milliseconds."""
-    import equinox as eqx
+    """`eqx.filter_jit` of what is over in milliseconds, and is called by no compiled function."""
 
-    return eqx.filter_jit(f, compiler_options=BRIEF)  # type: ignore[call-overload, no-any-return]
+    @cache
+    def compiled() -> Callable[P, T]:
+        import equinox as eqx
+
+        return eqx.filter_jit(f, compiler_options=quickly())  # type: ignore[call-overload, no-any-return]
+
+    @wraps(f)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        return compiled()(*args, **kwargs)
+
+    return call
 
 
-def fitting(given: object) -> Options:
+def quickly() -> Options:
+    """How to compile a program that is over in milliseconds."""
+    return _known(BRIEF)
+
+
+def by_size(given: object) -> Options:
     """How to compile a program that goes over what it is given a few times."""
     import jax
+    import numpy as np
 
-    return BRIEF if sum(x.size for x in jax.tree.leaves(given)) < MUCH else {}
+    return quickly() if sum(np.size(x) for x in jax.tree.leaves(given)) < MUCH else {}
 
 
 def of_runs(count: int) -> Options:
     """How to compile a loop over so many runs side by side."""
-    return WIDE if count > 1 else {}
+    return _known(WIDE) if count > 1 else {}
+
+
+def _known(options: Options) -> Options:
+    """Those that this XLA has: they say how long things take and nothing else, and come and go with its versions."""
+    return {name: value for name, value in options.items() if _is_known(name, value)}
+
+
+@cache
+def _is_known(name: str, value: str | bool) -> bool:
+    import jax
+
+    try:
+        jax.jit(lambda x: x).lower(0.0).compile({name: value})
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def need_mended() -> None:

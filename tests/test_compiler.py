@@ -13,6 +13,7 @@ import jaxlib.version
 import numpy as np
 import pytest
 
+from coterie import compiler
 from coterie.compiler import FLAG
 
 AGAIN = [sys.executable, "-m", "tests.drivers.same_again"]
@@ -99,6 +100,19 @@ def test_a_jax_that_started_without_it_is_refused(before: str, flags: str, refus
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode != 0) == refused, done.stderr
     assert not refused or "import coterie first" in done.stderr.splitlines()[-1]
+
+
+def test_options_that_this_xla_lacks_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come and go with its versions, and one that it does not know is an error of its own."""
+    monkeypatch.setattr(compiler, "BRIEF", {"xla_of_another_version": True, "xla_cpu_prefer_vector_width": "256"})
+    monkeypatch.setattr(compiler, "WIDE", {"xla_of_another_version": "512"})
+    assert compiler.quickly() == {"xla_cpu_prefer_vector_width": "256"}
+    assert compiler.of_runs(2) == compiler.of_runs(1) == {}
+    assert compiler.brief(lambda x, y: x + y)(1.0, y=jnp.ones(2)).tolist() == [2, 2]
+    with pytest.raises(jax.errors.JaxRuntimeError, match="xla_of_another_version"):
+        jax.jit(lambda x: x, compiler_options=compiler.BRIEF)(1.0)
+    assert compiler.by_size([1.0, np.ones(3)]) == compiler.quickly()
+    assert compiler.by_size(np.empty(compiler.MUCH, np.int8)) == {}
 
 
 def test_the_command_factors_small_matrices_by_one_thread() -> None:

@@ -40,6 +40,19 @@ def test_a_module_is_run_by_its_name(package: Path, capsys: pytest.CaptureFixtur
     assert "Noisy diffusion" in capsys.readouterr().out
 
 
+def test_a_cost_may_ask_how_large_a_setting_is(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It costs the same as one that does not ask."""
+    head, found, rest = (package / "strangers_package" / "diffusion.py").read_text().rpartition("    return Gaussian(")
+    folder = package / "strangers_queries"
+    folder.mkdir()
+    (folder / "diffusion.py").write_text(f"{head}    assert cfg.step > 0.5\n{found}{rest}")
+    told = []
+    for name in ("package", "queries"):
+        assert main(["account", "clinics", "--set", f"algorithm.name=strangers_{name}.diffusion"]) == 0
+        told.append(capsys.readouterr().out.replace("queries", "package"))
+    assert told[0] == told[1]
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -28,7 +28,10 @@ def run_events(algorithm: Algorithm, cfg: Config, place: Place, rounds: int | No
 
 def costs(algorithm: Algorithm, cfg: Config, place: Place, rounds: int) -> tuple[Event, ...]:
     """The events of so many rounds at once; settings that are numbers are arguments of the compiled program."""
-    return _costs(algorithm, jax.tree.map(np.float64, cfg), place, rounds)
+    try:
+        return _costs(algorithm, jax.tree.map(np.float64, cfg), place, rounds)
+    except jax.errors.ConcretizationTypeError:  # an algorithm of a user's own asks how large one is
+        return _costs(algorithm, cfg, place, rounds)
 
 
 @brief

@@ -56,7 +56,7 @@ def exponential(key: Key[Array, ""], shape: tuple[int, ...], dtype: DTypeLike) -
 
 def fold_in(key: Key[Array, ""], number: ArrayLike) -> Key[Array, ""]:
     """`jax.random.fold_in(key, number)`."""
-    if not _threefry_on_a_core(key):
+    if key.ndim or jnp.ndim(number) or not _threefry_on_a_core(key):
         return jax.random.fold_in(key, number)
     first, second = jax.random.key_data(key)
     word = jnp.asarray(number, jnp.uint32)

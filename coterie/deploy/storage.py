@@ -147,8 +147,10 @@ class Frames:
             fcntl.fcntl(self._file, fcntl.F_SETFL, flags | self._past)
         except OSError:
             self._past = 0
-        yield
-        fcntl.fcntl(self._file, fcntl.F_SETFL, flags)
+        try:
+            yield
+        finally:
+            fcntl.fcntl(self._file, fcntl.F_SETFL, flags)
 
     def read(self, stored: bytes | str) -> bytes:
         """The frame that a row stands for; what is written next goes behind it."""

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from coterie.algorithms.batches import axes
-from coterie.compiler import fitting
+from coterie.compiler import by_size
 from coterie.drivers.layout import Arrays, Group, Layout
 from coterie.problems import Problem, Solver, SolverSettings
 from coterie.problems.solve import newton_like, projected, quasi_newton
@@ -57,12 +57,12 @@ def pooled(layout: Layout) -> np.ndarray:
 
     with jax.enable_x64(dtype == jnp.float64):
         given = place.start, layout.placed.groups
-        return np.asarray(jax.jit(solve, compiler_options=fitting(given))(*given))
+        return np.asarray(jax.jit(solve, compiler_options=by_size(given))(*given))
 
 
 def objective(layout: Layout) -> Callable[[np.ndarray], float]:
     """The mean of all parties' objectives, as a function of a point."""
-    compiled = jax.jit(_objective, compiler_options=fitting(layout.arrays))
+    compiled = jax.jit(_objective, compiler_options=by_size(layout.arrays))
 
     def of(x: np.ndarray) -> float:
         with jax.enable_x64(layout.arrays.place.start.dtype == jnp.float64):

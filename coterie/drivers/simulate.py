@@ -28,7 +28,7 @@ from jaxtyping import Array
 import coterie
 from coterie.algorithms.base import Algorithm, Config
 from coterie.algorithms.laws import Draw
-from coterie.compiler import BRIEF, of_runs
+from coterie.compiler import of_runs, quickly
 from coterie.drivers.adaptive import Steering
 from coterie.drivers.checkpoint import Checkpoint, fingerprint
 from coterie.drivers.layout import Arrays, Laid, Layout
@@ -316,14 +316,14 @@ def _compile(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: 
 
     test, program.test = program.test, None  # so that nothing kept for later holds anybody's records
     try:
-        started = jax.jit(begin).lower(cfg, arrays, noise, test).compile(BRIEF)
+        started = jax.jit(begin).lower(cfg, arrays, noise, test).compile(quickly())
         carry = started.out_info
         zero = jax.ShapeDtypeStruct((), jnp.int32)
         ahead = jax.jit(advance, donate_argnums=0)
         return _Compiled(
             started,
             ahead.lower(carry, cfg, arrays, noise, keys, test, again, zero, zero).compile(of_runs(len(noise))),
-            jax.jit(estimates).lower(cfg, arrays, noise, carry.state).compile(BRIEF),
+            jax.jit(estimates).lower(cfg, arrays, noise, carry.state).compile(quickly()),
         )
     finally:
         program.test = test

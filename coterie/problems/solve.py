@@ -111,7 +111,7 @@ def _mended(
     ⟨step, g⟩ and ⟨bent, g⟩ too. Where the change tells of no curvature (rho = 0) the inverse stays as it is.
     """
     lean = jnp.where(rho > 0, rho * bent, 0.0)  # a change that is not finite would spoil a product even with 0
-    back = jnp.where(rho > 0, jnp.maximum(rho + rho * rho * bend, 0.0), 0.0)
+    back = jnp.where(rho > 0, jnp.maximum(rho + rho * (rho * bend), 0.0), 0.0)
 
     def mended(product: Vector, along: Array, across: Array) -> Vector:
         return product - lean * along + step * (back * along - jnp.where(rho > 0, rho * across, 0.0))

@@ -37,6 +37,9 @@ def test_the_keys_of_jax(x64: bool) -> None:
         keys, numbers = jax.random.split(key, 4), jnp.arange(4)
         over = lambda fold: jax.random.key_data(jax.jit(jax.vmap(fold))(keys, numbers))  # noqa: E731
         np.testing.assert_array_equal(over(_threefry.fold_in), over(jax.random.fold_in))
+        for given in ((keys[:2], 5), (key, np.array([3, 4]))):  # one at a time, as JAX has it
+            with pytest.raises((TypeError, ValueError), match="accepts a s"):
+                _threefry.fold_in(*given)
     other = jax.random.key(3, impl="rbg")
     assert _threefry.fold_in(other, 1) == jax.random.fold_in(other, 1)
 

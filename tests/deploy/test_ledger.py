@@ -570,6 +570,20 @@ def test_a_large_frame_goes_past_the_cache_where_it_can(
         assert sum(size for past, size in disk.past if not past) <= 4 * storage.BLOCK + storage.ROOM * bool(short)
 
 
+def test_a_file_goes_back_to_the_cache_after_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames, frame = storage.Frames(folder / "ledger.db"), os.urandom(storage.SMALL + 1)
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(storage.os, "pwrite", full)
+        with pytest.raises(OSError, match="No space"):
+            frames.write(frame)
+    assert frames.read(frames.write(frame)) == frame
+    frames.close()
+
+
 def test_a_frame_that_was_not_committed_is_written_over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "SMALL", 0)
     with fill(folder / "a", 3) as ledger:

@@ -504,14 +504,14 @@ def test_n6_the_time_to_a_message_says_nothing_about_the_data(strict: Setting, c
     took = np.zeros(2 * count)
     for i, which in enumerate(order):
         party = Party(turns, worlds[which])  # anew: where its records lie in memory tells nothing of what they are
-        party._turn  # noqa: B018  # its records are brought to the device
+        party._turn  # noqa: B018  # a stored program is loaded
         begun = time.perf_counter_ns()
         state, numbers, _ = party.speak(1, carry, source)
         frame = seal(key, bytes(32), 0, 1, party.wire.encode(numbers, 0, 1))
         stored = party.pack(state)
         took[i] = time.perf_counter_ns() - begun
         assert len(frame) == party.wire.frame_bytes
-    assert len(stored) > 0  # the ledger writes as many bytes in every round: its time is not measured here
+    assert len(stored) > 0  # what the ledger writes depends on who was heard: its time is not measured here
 
     def auc(times: np.ndarray) -> float:
         return float(mannwhitneyu(times[order == 1], times[order == 0]).statistic / count**2)

@@ -405,6 +405,26 @@ def test_single_precision_stays_single() -> None:
     assert float(solver.residual) <= 1e-5
 
 
+def test_what_is_learnt_of_tiny_curvatures_stays_finite() -> None:
+    """In single precision the square of 1/⟨step, change⟩ overflows where the objective is 1e-12 of the usual."""
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(False):
+        half = jnp.asarray(rng.normal(size=(8, 8)) / 8, jnp.float32)
+        bend = 1e-12 * (half @ half.T + 0.1 * jnp.eye(8))
+
+        @jax.jit
+        def solved(solver: Solver, tilt: jax.Array) -> Solver:
+            slope = lambda x: bend @ x + 1e-12 * jnp.sin(x) / 4 + tilt  # noqa: E731
+            hessian = lambda x: bend + jnp.diag(1e-12 * jnp.cos(x) / 4)  # noqa: E731
+            return newton_like(slope, hessian, solver, SolverSettings(), 1e-17)
+
+        solver = Solver.fresh(jnp.zeros(8), True)
+        for _ in range(6):
+            solver = solved(solver, jnp.asarray(1e-13 * rng.normal(size=8), jnp.float32))
+            assert np.isfinite(solver.inverse).all()
+            assert solver.residual <= 1e-17
+
+
 def test_fewer_records_than_features_and_no_regularizer() -> None:
     """The minimiser is not unique and the Hessian singular; still a minimiser is found, and the residual is honest."""
     c = case("squared", rows=2, seed=4)
