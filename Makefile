@@ -13,10 +13,14 @@ CHECKED := --jaxtyping-packages=coterie.problems,coterie.losses,coterie.drivers,
 .DEFAULT_GOAL := run
 
 # nothing is installed but the files whose hashes are in locks/; the project itself is built with what lies there too
-$(READY): pyproject.toml locks/agent.txt locks/dev.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# a fifth of pip's time; it reads no settings of pip's, so where it finds no index pip goes on
+UV := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python
+$(READY): pyproject.toml locks/agent.txt locks/dev.txt locks/installer.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes -r locks/installer.txt || echo "no uv for this machine: pip installs, which takes longer"
+	$(UV) --require-hashes -r locks/dev.txt || $(PIP) --require-hashes -r locks/dev.txt
+	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
 run: $(READY)            ## forty parties train one model on embedded data; writes runs/default and its report.html
@@ -87,7 +91,7 @@ bench: $(READY)          ## ratios to peers measured in the same run
 	$(BIN)/python -m benchmarks.ledger
 
 $(SITE): $(READY) locks/docs.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/docs.txt
+	$(UV) --require-hashes -r locks/docs.txt || $(PIP) --require-hashes -r locks/docs.txt
 	touch $@
 
 bench-peers: $(READY)    ## other packages side by side, in environments of their own; says what would not install
