@@ -104,7 +104,7 @@ def test_the_bill_of_materials_lists_the_lock_and_is_the_same_every_time() -> No
 def test_the_make_file_installs_by_hash_alone() -> None:
     text = (ROOT / "Makefile").read_text()
     assert text.count("pip install ") == 2  # PIP and UV, which say nothing of what
-    calls = [call for call in re.findall(r"\$\((?:PIP|UV)\)(.*?)(?=\|\||$)", text, re.MULTILINE)]
+    calls = re.findall(r"\$\((?:PIP|UV)\)(.*?)(?=\|\||$)", text, re.MULTILINE)
     assert len(calls) == 6
     assert all(("--require-hashes -r locks/" in c) != ("--no-deps --no-build-isolation" in c) for c in calls)
 
