@@ -5,6 +5,7 @@ The slope in the score is at most 1 and never changes sign; the curvature p(1 âˆ
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 import jax
@@ -45,6 +46,7 @@ class Logistic(Linear):
 
 
 @jax.custom_jvp
+@partial(jax.jit, inline=True)  # traced once, not at every place that asks for it; the program is the same
 def softplus(x: Array) -> Array:
     """log(1 + exp(x)) = max(x, 0) + log(1 + e), e = exp(âˆ’|x|).
 
