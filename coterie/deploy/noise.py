@@ -27,8 +27,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -344,9 +345,14 @@ def noise_scales(algorithm: Algorithm, cfg: Config, places: Place) -> np.ndarray
 def _everywhere(f: Callable[[Config, Place, Round], T], cfg: Config, places: Place) -> T:
     """f(cfg, place, t) of every party and round."""
     with jax.enable_x64(True):
-        one = lambda p, t: jax.tree.map(lambda x: jnp.broadcast_to(x, ()), f(cfg, p, t))  # noqa: E731
-        per_round = lambda p: jax.vmap(lambda t: one(p, t))(jnp.arange(places.rounds))  # noqa: E731
-        return jax.tree.map(lambda x: np.asarray(x, float), jax.jit(jax.vmap(per_round, (axes(places),)))(places))
+        return jax.tree.map(lambda x: np.asarray(x, float), _of_all(f, cfg, places))
+
+
+@eqx.filter_jit
+def _of_all(f: Callable[[Config, Place, Round], T], cfg: Config, places: Place) -> T:
+    one = lambda p, t: jax.tree.map(lambda x: jnp.broadcast_to(x, ()), f(cfg, p, t))  # noqa: E731
+    per_round = lambda p: jax.vmap(lambda t: one(p, t))(jnp.arange(places.rounds))  # noqa: E731
+    return cast(T, jax.vmap(per_round, (axes(places),))(places))
 
 
 def _need_reach(algorithm: Algorithm, cfg: Config, places: Place, scale: np.ndarray, bound: float) -> None:

@@ -147,11 +147,15 @@ def simulate(
         judge = _judge(program, arrays, len(runs)) if program.later else None
         judged: dict[int, dict[str, np.ndarray]] = {}
 
-        def measured(slot: int) -> dict[str, np.ndarray]:
+        def on_host() -> dict[str, np.ndarray]:
+            """All curves so far, from which NumPy cuts out slots: JAX would compile a program for every shape."""
+            return jax.tree.map(np.asarray, carry.curves)
+
+        def measured(slot: int, curves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             """All curves at a slot that the loop has passed, of every run."""
-            kept = {name: np.asarray(curve[:, slot]) for name, curve in carry.curves.items() if name != "models"}
+            kept = {name: curve[:, slot] for name, curve in curves.items() if name != "models"}
             if judge is not None and slot not in judged:
-                judged[slot] = jax.tree.map(np.asarray, judge(carry.curves["models"][:, slot]))
+                judged[slot] = jax.tree.map(np.asarray, judge(curves["models"][:, slot]))
             return {**judged.get(slot, {}), **kept}
 
         def shown(step: int) -> None:
@@ -159,7 +163,7 @@ def simulate(
             if progress is not None:
                 progress(step)
             while watch is not None and told < len(due) and due[told] <= step:
-                watch(due[told], {name: float(values[0]) for name, values in measured(told).items()})
+                watch(due[told], {name: float(values[0]) for name, values in measured(told, on_host()).items()})
                 told += 1
 
         keep = None if checkpoint is None else lambda done: checkpoint.save(done, carry)
@@ -168,7 +172,8 @@ def simulate(
         least = 1.0 if progress is watch is None else PIECE_SECONDS
         done = in_pieces(advance, first, rounds + 1, shown, keep=keep, every=often, least=least)
         with _interruptible():  # the first Ctrl-C does not lose what all rounds led to
-            slots = [measured(slot) for slot, t in enumerate(due) if t < done]
+            passed = on_host()
+            slots = [measured(slot, passed) for slot, t in enumerate(due) if t < done]
         curves = {name: np.stack([values[name] for values in slots], axis=1) for name in slots[0]}
         run_s = time.perf_counter() - started
 
@@ -250,7 +255,7 @@ class _Compiled(NamedTuple):
 _KEPT: OrderedDict[object, object] = OrderedDict()  # the last programs compiled, the latest at the end
 
 
-def _judge(program: Program, arrays: Arrays, runs: int) -> Callable[[Array], dict[str, Array]]:
+def _judge(program: Program, arrays: Arrays, runs: int) -> Callable[[np.ndarray], dict[str, Array]]:
     """Measures models (runs, judges, d): a program of its own, the same for all algorithms and numbers of rounds."""
     read = eqx.tree_at(lambda a: (a.place, a.agent_ids, a.adjacency), arrays, (None,) * 3, is_leaf=lambda x: x is None)
     models = jax.ShapeDtypeStruct((runs, program.judges.size, arrays.place.dim), program.dtype)
