@@ -1,11 +1,15 @@
 """What all tests share: compiled programs, kept for the length of a run with all its workers, and the real data."""
 
+import contextlib
 import gc
+import importlib
 import os
 import re
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +62,25 @@ settings.register_profile("fixed", derandomize=True, deadline=None, database=Non
 settings.load_profile("fixed")
 
 
+# files whose tests wait: for parties, for processes
+WAITING = "tests/deploy/", "tests/sums/", "tests/test_leaks.py"
+
+
+def _scope(nodeid: str) -> str:
+    """What runs in one worker: the tests of a file, or those of a group in it that their ids end in."""
+    group = re.search(r"@([\w-]+)\]$", nodeid)
+    return group[1] if group else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _try_fewer_examples(config, items)
+    if hasattr(config, "workerinput"):  # what waits comes first, while typed tests and lint have the cores
+        sizes = Counter(_scope(item.nodeid) for item in items)
+        items.sort(key=lambda item: (not item.nodeid.startswith(WAITING), -sizes[_scope(item.nodeid)]))
+
+
+def _try_fewer_examples(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Every day a third of the examples that hypothesis tries in `make test-all`: the same first ones every time."""
     if "not slow" not in config.getoption("markexpr"):
         return
@@ -68,9 +90,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             test._hypothesis_internal_use_settings = settings(usual, max_examples=few)
 
 
+@cache
+def _imported(config: pytest.Config) -> None:
+    """Workers import files of tests beginning at different places, so that each reads what another has compiled.
+
+    To rewrite the asserts of all files and to compile them takes 8 s of processor time.
+    """
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
+        return
+    root, left_out = config.rootpath, config.getoption("ignore") or ()
+    asked = [root / arg.partition("::")[0] for arg in config.args]
+    files = sorted({file for place in asked for file in ([place] if place.is_file() else place.rglob("test_*.py"))})
+    files = [file for file in files if not any(file.is_relative_to(root / folder) for folder in left_out)]
+    begin = int(worker["workerid"].removeprefix("gw")) * len(files) // worker["workercount"]
+    for file in files[begin:]:
+        with contextlib.suppress(Exception):  # collecting tells what is wrong with it
+            importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+def pytest_collect_file(
+    file_path: Path, parent: pytest.Collector
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Modules are searched for examples in docstrings; files of tests have none."""
+    _imported(parent.config)
     found = yield
     return [c for c in found if not (isinstance(c, DoctestModule) and file_path.name.startswith("test_"))]
 
@@ -94,8 +138,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            group = re.search(r"@([\w-]+)\]$", nodeid)
-            return group[1] if group else nodeid.partition("::")[0]
+            return _scope(nodeid)
+
+    config.option.loadscopereorder = False  # workers have put them in order
 
     return Together(config, log)
 
