@@ -150,7 +150,8 @@ def price(
     claim = None
     if algorithm.claim is not None:
         with jax.enable_x64(True):
-            claim = float(algorithm.claim(cfg, rows(places, int(np.argmax(spent.per_agent))), delta))
+            public = jax.tree.map(np.asarray, places)  # NumPy: JAX would compile each operation for every shape
+            claim = float(algorithm.claim(cfg, rows(public, int(np.argmax(spent.per_agent))), delta))
     alone = None
     if algorithm.own_cost is not None:
         other = dataclasses.replace(algorithm, cost=algorithm.own_cost)

@@ -15,6 +15,7 @@ import numpy as np
 from coterie.algorithms._admm import LEAST_TOLERANCE, longest
 from coterie.algorithms._charges import alike, run_events
 from coterie.algorithms.base import Algorithm, Config, Place
+from coterie.compiler import brief
 from coterie.errors import InputError
 from coterie.plan import Plan
 from coterie.privacy.events import ObjectivePerturbation, Pure
@@ -24,6 +25,7 @@ from coterie.problems.solve import MOST_STEPS, sure_steps
 
 __all__ = ["Charged", "need_precision", "need_room", "need_short", "need_solvable"]
 
+_sure_steps = brief(sure_steps)
 LONGEST_SIMPLEX = 8000  # numbers of a simplex between parties: (8000 + 4) 2⁻¹⁴ of a grid step is below half of one
 
 
@@ -68,10 +70,11 @@ def need_solvable(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, 
     within, eps = problem.constraint, np.finfo(float).eps
     kept = within is not None
     with jax.enable_x64(True):
+        places = jax.tree.map(np.asarray, places)  # NumPy: JAX would compile each operation for every shape
         low = places.ridge + 2 * cfg.penalty * places.degree  # the least curvature that the method ever adds
         weight = places.unit * places.count
         far, high = weight * problem.lipschitz / low, low + weight * problem.smoothness
-        steps = float(np.max(sure_steps(far, low, high, cfg.tolerance / (2 if kept else 1), kept)[0]))
+        steps = float(np.max(_sure_steps(far, low, high, np.float64(cfg.tolerance / (2 if kept else 1)), kept)[0]))
         summing = float(np.max(places.count * weight)) * problem.lipschitz * eps
         if within is not None:
             if not np.isfinite(off := within.rounding(places.dim)):

@@ -37,6 +37,7 @@ class Hinge(Linear):
     scored: ClassVar[bool] = True
     directed: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
+    margins: ClassVar[bool] = True
 
     @property
     def lipschitz(self) -> float:

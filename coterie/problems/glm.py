@@ -9,7 +9,7 @@ it wants believed of itself: nothing is inherited from here.
 from __future__ import annotations
 
 import abc
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -37,6 +37,7 @@ class Pointwise(NamedTuple):
 class Linear(Problem):
     """Empirical risk of a linear model: a loss says what `of_score` is."""
 
+    margins: ClassVar[bool] = False  # the value is a function of target · score, of targets −1 and 1
     dim: int = eqx.field(static=True)
     bound: float = eqx.field(static=True, default=1.0)
     constraint: Constraint | None = None
@@ -48,6 +49,12 @@ class Linear(Problem):
     @abc.abstractmethod
     def of_score(self, score: Float[Array, " rows"], targets: Array) -> Pointwise:
         """Value, slope and curvature of every record's loss as a function of its score."""
+
+    @property
+    def _by_margin(self) -> bool:
+        """What `margins` says, if whoever wrote `of_score` has said it."""
+        author = next(kind for kind in type(self).__mro__ if {"margins", "of_score"} & vars(kind).keys())
+        return "margins" in vars(author) and self.margins
 
     def at(self, x: Float[Array, " d"], features: Array | Sparse, targets: Array) -> Pointwise:
         """The same at a point."""
@@ -61,7 +68,7 @@ class Linear(Problem):
     ) -> Float[Array, ""]:
         if isinstance(features, Sparse):
             value = lambda score, targets, *_: self.of_score(score, targets).value  # noqa: E731
-            return sparse.values(value, x, features, targets, weights)
+            return sparse.values(value, x, features, targets, weights, self._by_margin)
         return super().weighted_value(x, features, targets, weights)
 
     def weighted_gradient(
@@ -80,7 +87,7 @@ class Linear(Problem):
             features = as_array(features)
         if isinstance(features, Sparse):
             cut = steep if clip is not None else lambda score, targets, norms, _: steep(score, targets, norms, None)
-            return sparse.gradients(cut, x, features, targets, weights, clip)
+            return sparse.gradients(cut, x, features, targets, weights, clip, self._by_margin)
 
         def plain(x: Array, features: Array, targets: Array, weights: Array, clip: Array | None = None) -> Array:
             norms = jnp.zeros(()) if clip is None else jnp.linalg.norm(features, axis=1)

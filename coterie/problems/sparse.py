@@ -15,7 +15,8 @@ How long these lists are depends on the records: for simulations only, where who
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from dataclasses import replace
+from functools import partial, reduce
 
 import equinox as eqx
 import jax
@@ -30,6 +31,7 @@ FEW = 4  # points below which an array's product is as fast
 LEAST = 1 << 16  # numbers of an agent from which lists are worth their making
 MOST = 24  # numbers that are not zero in a record: a look-up each, compiled one by one
 CHUNK = 16  # look-ups of a chunk. With 8 the compiler computes every weight anew for each chunk that it is in
+REGISTER = 64  # bytes: points side by side fill whole ones, as what is left over takes as long as a full one
 NEAR = 1000  # rows whose weights are added up together: those of 50 points stay in a core's own cache
 
 
@@ -60,6 +62,12 @@ class Sparse(eqx.Module):
         """Of the rows; a record is no variable, and the norm of zeros has no derivative."""
         return jax.lax.stop_gradient(jnp.linalg.norm(self.value, axis=-1))
 
+    def times(self, signs: Float[Array, "agents rows"]) -> Sparse:
+        """The lists of every agent's records, each times its sign; the array stays as it is."""
+        at = lambda of, rows: of.at[rows].get(mode="promise_in_bounds")  # noqa: E731
+        value, part = self.value * signs[..., None], self.part * jax.vmap(at)(signs, self.row)
+        return replace(self, value=value, part=part)
+
     def scores(self, points: Float[Array, "agents d points"]) -> Float[Array, "agents rows points"]:
         """Of every agent's records at its points."""
         agents, d, many = points.shape
@@ -85,25 +93,37 @@ Pointwise = Callable[[Array, Array, Array, Array], Array]
 
 
 def gradients(
-    slope: Pointwise, x: Array, records: Sparse, targets: Array, weights: Array, clip: Array | float | None
-) -> Float[Array, " d"]:
-    """Σ_r weights_r · slope_r · features_r."""
+    slope: Pointwise, x: Array, records: Sparse, targets: Array, weights: Array, clip: Array | float | None,
+    margins: bool = False,
+) -> Float[Array, " d"]:  # fmt: skip
+    """Σ_r weights_r · slope_r · features_r. `margins`: the loss is one of target · score, of targets −1 and 1."""
 
     def of(records: Sparse, points: Array, clips: Array, targets: Array, weights: Array) -> Array:
+        records, targets = _signed(records, targets, points) if margins else (records, targets)
         steep = _of_each(slope, records, records.scores(points), targets, clips)
         return records.sums(weights[..., None] * steep)
 
     return _over_points(of, x, records, targets, weights, clip)
 
 
-def values(value: Pointwise, x: Array, records: Sparse, targets: Array, weights: Array) -> Float[Array, ""]:
-    """Σ_r weights_r · value_r, of those that weigh something."""
+def values(
+    value: Pointwise, x: Array, records: Sparse, targets: Array, weights: Array, margins: bool = False
+) -> Float[Array, ""]:
+    """Σ_r weights_r · value_r, of those that weigh something; `margins` as in `gradients`."""
 
     def of(records: Sparse, points: Array, clips: Array, targets: Array, weights: Array) -> Array:
+        records, targets = _signed(records, targets, points) if margins else (records, targets)
         each = _of_each(value, records, records.scores(points), targets, clips)
         return weights[:, None] @ jnp.where(weights[..., None] > 0, each, 0.0)
 
     return _over_points(of, x, records, targets, weights, None)[0]
+
+
+def _signed(records: Sparse, targets: Array, points: Array) -> tuple[Sparse, Array]:
+    """Records times their targets, and 1 in the place of these, which a loss need not look up for every score."""
+    if points.shape[-1] < FEW:  # these take the array's way
+        return records, targets
+    return records.times(targets), jnp.ones_like(targets, shape=(1, 1))
 
 
 def _of_each(f: Pointwise, records: Sparse, scores: Array, targets: Array, clips: Array) -> Array:
@@ -121,7 +141,10 @@ def _over_points(
 
     def plain(points: Array, clips: Array, *held: Array) -> Array:
         targets, weights, *leaves = held
-        return of(jax.tree.unflatten(tree, leaves), points, clips, targets, weights)
+        many = points.shape[-1]
+        more = -many % (REGISTER // points.dtype.itemsize) if many >= FEW else 0
+        points, clips = (jnp.pad(v, [*[(0, 0)] * (v.ndim - 1), (0, more)]) for v in (points, clips))
+        return of(jax.tree.unflatten(tree, leaves), points, clips, targets, weights)[..., :many]
 
     f = custom_vmap(plain)
 
@@ -168,6 +191,7 @@ def _looked_up(table: Array, at: Array, times: Array | None = None) -> Array:
     return reduce(jnp.add, found if times is None else [times[:, k, None] * x for k, x in enumerate(found)])
 
 
+@partial(jax.jit, inline=True)
 def _in_pieces(table: Array, at: Array, times: Array | None = None) -> Array:
     """The same in a loop over pieces: what goes into it is computed before, and what comes out is stored.
 

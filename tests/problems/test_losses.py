@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 
 from coterie.errors import InputError
 from coterie.losses.hinge import Hinge
-from coterie.losses.logistic import Logistic, softplus
+from coterie.losses.logistic import Logistic, sigmoid, softplus
 from coterie.losses.mean import Mean
 from coterie.losses.mlp import Perceptron
 from coterie.losses.softmax import Softmax
 from coterie.losses.squared import Squared
 from coterie.problems import Ball, Box, Custom, Shard
+from coterie.problems.glm import Linear, Pointwise
 from coterie.problems.records import clip_factor
 from tests.problems.cases import (
     CLASSES,
@@ -61,6 +63,42 @@ def test_softplus_is_right_to_the_last_digits_near_and_far_from_zero() -> None:
         seen = want > np.finfo(kind).tiny * 1e3  # smaller ones vanish
         np.testing.assert_allclose(found[seen], want[seen], rtol=slack)
         np.testing.assert_array_equal(ends, [np.inf, 0, np.nan])
+
+
+def test_sigmoid_is_right_to_the_last_digits_and_never_outside_0_and_1() -> None:
+    """Against SciPy's; its derivative is p (1 − p); of what is infinite or no number, as it should be."""
+    x = np.concatenate([np.linspace(-700, 700, 4001), np.linspace(-1, 1, 501), [0.0, 1e-300, -1e-9]])
+    for kind, slack in ((np.float64, 2e-15), (np.float32, 5e-7)):
+        with jax.enable_x64(kind == np.float64):
+            both = jax.jvp(sigmoid, (jnp.asarray(x, kind),), (jnp.ones(len(x), kind),))
+            found, derived = map(np.asarray, both)
+            ends = np.asarray(sigmoid(jnp.asarray([np.inf, 1e30, -np.inf, np.nan], kind)))
+        want = expit(x.astype(kind).astype(float))
+        seen = want > np.finfo(kind).tiny * 1e3
+        assert found.dtype == kind
+        np.testing.assert_allclose(found[seen], want[seen], rtol=slack)
+        np.testing.assert_allclose(derived, want * (1 - want), rtol=1e-6, atol=1e-7)
+        assert found.min() >= 0
+        assert found.max() <= 1
+        np.testing.assert_allclose(ends, [1, 1, 0, np.nan], atol=1e-300)
+
+
+@pytest.mark.parametrize("loss", [Logistic(2), Hinge(2, width=0.3)])
+def test_a_loss_of_the_margin_is_one_of_target_times_score(loss: Linear) -> None:
+    """To the last bit: lists of records may take the targets in. Who writes a loss anew has to say so anew."""
+
+    class Tilted(type(loss)):  # type: ignore[misc]
+        def of_score(self, score: jax.Array, targets: jax.Array) -> Pointwise:
+            return super().of_score(score + 0.5, targets)
+
+    assert loss._by_margin
+    assert not Tilted(2)._by_margin
+    assert not Squared(2)._by_margin
+    score = jnp.asarray(np.random.default_rng(0).normal(0, 3, 200))
+    for sign in (-1.0, 1.0):
+        plain, folded = loss.of_score(score, jnp.full(200, sign)), loss.of_score(sign * score, jnp.ones(()))
+        np.testing.assert_array_equal(plain.value, folded.value)
+        np.testing.assert_array_equal(plain.slope, sign * folded.slope)
 
 
 def test_logistic_squared_and_softmax_values() -> None:
