@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 
@@ -89,23 +89,20 @@ def _with_features(arrays: Arrays, change: Callable[[Group, Array], Array]) -> A
     return replace(arrays, groups=type(arrays.groups)(groups))
 
 
-@dataclass(frozen=True)
-class _Recorded:
-    """Two seeds in one batch, calibrated to a budget, everything recorded."""
-
-    layout: Layout
-    noise: np.ndarray
-    trace: Trace
+@cache
+def _noise(algorithm: Algorithm) -> np.ndarray:
+    """Every agent's noise multiplier, calibrated to a budget."""
+    layout = _layout(algorithm)
+    if not algorithm.private:
+        return np.zeros(len(SIZES))
+    return layout.restore(calibrate_agents(algorithm, algorithm.example, layout.arrays.place, EPSILON, DELTA))
 
 
 @cache
-def _recorded(algorithm: Algorithm) -> _Recorded:
-    layout, noise = _layout(algorithm), np.zeros(len(SIZES))
-    if algorithm.private:
-        found = calibrate_agents(algorithm, algorithm.example, layout.arrays.place, EPSILON, DELTA)
-        noise = layout.restore(found)
-    runs = [Run(seed, algorithm.example, noise) for seed in (0, 1)]
-    return _Recorded(layout, noise, simulate(algorithm, layout, runs, rounds=ROUNDS, record=True))
+def _recorded(algorithm: Algorithm) -> Trace:
+    """Two seeds in one batch, everything recorded."""
+    runs = [Run(seed, algorithm.example, _noise(algorithm)) for seed in (0, 1)]
+    return simulate(algorithm, _layout(algorithm), runs, rounds=ROUNDS, record=True)
 
 
 def check_protocol(algorithm: Algorithm) -> None:
@@ -140,7 +137,7 @@ def check_contract(algorithm: Algorithm) -> None:
 
 def check_run(algorithm: Algorithm) -> None:
     """A run in double precision is finite and stays double."""
-    trace = _recorded(algorithm).trace
+    trace = _recorded(algorithm)
     for leaf in jax.tree.leaves((trace.points, trace.messages, trace.curves)):
         need(bool(np.isfinite(leaf).all()), "a message, point or curve is not finite")
         need(leaf.dtype != np.float32, "something is computed in single precision")
@@ -151,13 +148,12 @@ def check_run(algorithm: Algorithm) -> None:
 
 def check_replay(algorithm: Algorithm) -> None:
     """The same draws give the same messages alone, with rubbish in the padding: nothing else enters them."""
-    r, dirty = _recorded(algorithm), _layout(algorithm, 77.0)
-    draws = {k: v[1] for k, v in (r.trace.draws or {}).items()}
-    again = _replayed(algorithm, dirty, r.noise, 1, draws)
+    trace, dirty = _recorded(algorithm), _layout(algorithm, 77.0)
+    again = _replayed(algorithm, dirty, 1, trace)
     words = "other messages from the same draws: hidden randomness, or padding that counts"
-    for a, b in zip(jax.tree.leaves(r.trace.messages), jax.tree.leaves(again.messages), strict=True):
+    for a, b in zip(jax.tree.leaves(trace.messages), jax.tree.leaves(again.messages), strict=True):
         np.testing.assert_allclose(a[1], b[0], rtol=1e-6, atol=1e-8, err_msg=words)
-    np.testing.assert_allclose(r.trace.points[1], again.points[0], rtol=1e-6, atol=1e-8, err_msg=words)
+    np.testing.assert_allclose(trace.points[1], again.points[0], rtol=1e-6, atol=1e-8, err_msg=words)
 
 
 def check_single(algorithm: Algorithm) -> None:
@@ -183,11 +179,11 @@ def check_cost(algorithm: Algorithm) -> None:
         events = run_events(algorithm, cfg, rows(layout.arrays.place, 0))
         need(all(isinstance(e, NonPrivate) for e in events), "without sensitivity, cost must be NonPrivate")
         return
-    r, spent = _recorded(algorithm), []
+    spent = []
     for scale in (1.0, 2.0):
         with jax.enable_x64(True):
-            noise = jnp.asarray(scale * r.layout.arrange(r.noise)[0])
-            here = eqx.tree_at(lambda p: p.noise, rows(r.layout.arrays.place, 0), noise)
+            noise = jnp.asarray(scale * layout.arrange(_noise(algorithm))[0])
+            here = eqx.tree_at(lambda p: p.noise, rows(layout.arrays.place, 0), noise)
         events = run_events(algorithm, cfg, here)
         private = all(isinstance(e, Event) and not isinstance(e, NonPrivate) for e in events)
         need(private, "cost must be private events, as it has a sensitivity")
@@ -199,8 +195,7 @@ def check_cost(algorithm: Algorithm) -> None:
 
 def check_first_round(algorithm: Algorithm) -> None:
     """In the first round nobody has heard of anybody: one agent's records cannot move another's message."""
-    r = _recorded(algorithm)
-    draws, layout = {k: v[0] for k, v in (r.trace.draws or {}).items()}, r.layout
+    trace, layout = _recorded(algorithm), _layout(algorithm)
     with jax.enable_x64(True):
         at, arrays = int(np.flatnonzero(layout.order == 0)[0]), layout.arrays
 
@@ -208,17 +203,16 @@ def check_first_round(algorithm: Algorithm) -> None:
             return features.at[at - group.low].multiply(-1.0) if group.low <= at < group.high else features
 
         other = Layout(_with_features(arrays, flipped), layout.problem, layout.order)
-    again = _replayed(algorithm, other, r.noise, 0, draws)
+    again = _replayed(algorithm, other, 0, trace)
     words = "another agent's first message depends on agent 0's records"
-    for a, b in zip(jax.tree.leaves(r.trace.messages), jax.tree.leaves(again.messages), strict=True):
+    for a, b in zip(jax.tree.leaves(trace.messages), jax.tree.leaves(again.messages), strict=True):
         np.testing.assert_allclose(a[0, 0][1:], b[0, 0][1:], rtol=1e-9, atol=1e-12, err_msg=words)
 
 
-def _replayed(
-    algorithm: Algorithm, layout: Layout, noise: np.ndarray, seed: int, draws: dict[str, np.ndarray]
-) -> Trace:
-    """One seed again with these draws: one compiled program, whatever the records."""
-    runs = [Run(seed, algorithm.example, noise)]
+def _replayed(algorithm: Algorithm, layout: Layout, seed: int, trace: Trace) -> Trace:
+    """One seed again with the draws that were recorded of it: one compiled program, whatever the records."""
+    runs = [Run(seed, algorithm.example, _noise(algorithm))]
+    draws = {name: draw[seed] for name, draw in (trace.draws or {}).items()}
     return simulate(algorithm, layout, runs, rounds=ROUNDS, record=True, replay=draws or None)
 
 

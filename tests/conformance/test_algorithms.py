@@ -10,11 +10,13 @@ import pytest
 from coterie.algorithms.base import all_algorithms, find
 from coterie.testing.algorithms import ALGORITHM_CHECKS
 
-LIKE_PVP = ("admm", "dvp", "m-admm", "mr-admm", "pp-admm", "r-admm")  # solve the same subproblems: dear to compile
+# They solve the same subproblems, which are dear to compile; run every day by their own tests and by the audit.
+LIKE_PVP = ("admm", "dvp", "m-admm", "mr-admm", "pp-admm", "r-admm")
+EVERYDAY = ("protocol", "contract", "cost")  # of them
 
 
 def marks(slug: str, check: str) -> tuple[pytest.MarkDecorator, ...]:
-    return (pytest.mark.slow,) if slug in LIKE_PVP and check in ("replay", "single") else ()
+    return (pytest.mark.slow,) if slug in LIKE_PVP and check not in EVERYDAY else ()
 
 
 EACH = [  # those of one algorithm in one worker: they share a recorded run
