@@ -55,7 +55,7 @@ def _left(calls: list[str]) -> int:
 
 def errors(folder: Path) -> dict[str, Any]:
     """The ledger of a running agent fails at a sync or a write: exit code 4, nothing more is sent, a clean resume."""
-    fleet, found, after, codes = three(folder, 6), [], [], []
+    fleet, found, after, ahead, codes = three(folder, 6), [], [], [], []
     trace, calls = folder / "trace", f"fdatasync,pwrite64,{SENDS}"
 
     def run(*fault: str) -> tuple[int, list[str]]:
@@ -81,9 +81,12 @@ def errors(folder: Path) -> dict[str, Any]:
             fleet.start(1)
         ends = fleet.wait(240)
         now = rows(fleet.sites[1].state / "ledger.db")[0]
+        said = (fleet.sites[1].state / "log.jsonl").read_text()  # what the neighbours had when it was there again
+        heard = [int(t) for t in re.findall(r"has my messages up to round (\d+)", said)]
+        ahead.append(max(heard) - max(stored))
         wrong = [f"exit codes {ends}"] * any(ends) + fleet.violations(6)
         found += [f"{call}: {w}" for w in [*wrong, *(f"round {t} changed" for t in stored if stored[t] != now[t])]]
-    return {"codes": codes, "bytes after": after, "violations": found, "errors": fleet.errors()}
+    return {"codes": codes, "ahead": ahead, "bytes after": after, "violations": found, "errors": fleet.errors()}
 
 
 def full(folder: Path) -> dict[str, Any]:
