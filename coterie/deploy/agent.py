@@ -267,15 +267,13 @@ class Agent:
     async def _hear(self, t: int, seconds: float) -> None:
         """Take in what the neighbours say, until all have spoken in round t or the time is over."""
         oldest = 0 if self.reuse else t  # a late message is better than none
-        until, missing = time.monotonic() + seconds, self._missing(t)
+        until = time.monotonic() + seconds
         with contextlib.suppress(TimeoutError):
-            while missing:
+            while missing := self._missing(t):
                 self.status.waiting = tuple(missing)
                 incoming = await self.transport.pull(oldest, now=t, until=until, enough=len(missing))
                 self.waiting[incoming.sender][incoming.round] = incoming
                 self.pace.moved()
-                if incoming.round == t:
-                    missing.remove(incoming.sender)
 
     async def _patiently(self, call: Coroutine[object, object, T], name: str) -> T:
         try:

@@ -106,7 +106,7 @@ class Door(Hall):
         for visit in reversed([*self._waiting]):
             if self._pace.take(visit.origin, now):
                 del self._waiting[visit]
-                self._guarded(visit, self._let_in, visit)
+                self._guarded(visit, lambda visit=visit: self._let_in(visit))  # type: ignore[misc]
 
     def _bring(self, visit: Visit) -> None:
         if self._pace.take(visit.origin, time.monotonic()):

@@ -49,7 +49,6 @@ class DurableFile(abc.ABC):
     def __init__(self, path: Path, tries: int = TRIES):
         self.path, self._real = path, path.resolve()  # SQLite names the log after the file, not after a link to it
         refuse_network(path, self.kind)
-        self._room = 0  # bytes that may be written before the log's size is looked at
         self._lock, self._failed, self._open, self._pid = threading.RLock(), "", True, os.getpid()
         self._fd = locked(self._real, self.kind, tries)
         try:
@@ -133,15 +132,10 @@ class DurableFile(abc.ABC):
         if not self._open:
             raise InputError(f"{self.kind} {self.path} is closed")
 
-    def _fold(self, written: int = _LOG_LIMIT) -> None:
-        """Fold the log in when it is large. Its size is looked at when so much was written that it may be."""
-        self._room -= written
-        if self._room > 0:
-            return
-        if (size := os.stat(self._log_path).st_size) > _LOG_LIMIT:
+    def _fold(self) -> None:
+        """Fold the log in when it is large."""
+        if os.stat(self._log_path).st_size > _LOG_LIMIT:
             self.seal()
-            size = 0
-        self._room = _LOG_LIMIT - size
 
     def _write(self, *statements: tuple[str, tuple[object, ...]]) -> None:
         """All statements in one transaction, on the disk when this returns."""

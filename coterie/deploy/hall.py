@@ -22,7 +22,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import ParamSpec
 
 from coterie.deploy.handshake import Handshake
 from coterie.errors import InputError
@@ -41,7 +40,6 @@ LOOK = 0.25  # seconds between two looks at the deadlines
 RECORD = 5 + (1 << 14)  # header and content of the longest first record
 ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}  # a family of addresses that this machine does not have
 log = logging.getLogger("coterie.deploy")
-P = ParamSpec("P")
 
 
 def crowd_limit(neighbours: int) -> int:
@@ -291,7 +289,7 @@ class Hall(abc.ABC):
         self._counts[origin] += 1
         self._selector.register(outer, selectors.EVENT_READ, visit)
         if early:
-            self._guarded(visit, self._hear, visit)
+            self._guarded(visit, lambda: self._hear(visit))
 
     def _weakest(self, origin: str) -> Visit:
         """Who must make room for a caller from there."""
@@ -301,13 +299,13 @@ class Hall(abc.ABC):
 
     def _serve(self, visit: Visit, side: socket.socket, mask: int) -> None:
         if visit.inner is None:
-            self._guarded(visit, self._listen_to, visit)
+            self._guarded(visit, lambda: self._listen_to(visit))
         else:
-            self._guarded(visit, self._talk, visit, side, mask)
+            self._guarded(visit, lambda: self._talk(visit, side, mask))
 
-    def _guarded(self, visit: Visit, what: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
+    def _guarded(self, visit: Visit, what: Callable[[], None]) -> None:
         try:
-            what(*arguments, **named)
+            what()
         except BlockingIOError:
             pass
         except OSError:

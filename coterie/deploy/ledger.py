@@ -40,7 +40,7 @@ from coterie.deploy.durable import DurableFile
 from coterie.deploy.frames import Receipt, digest
 from coterie.deploy.kept_state import Hashed, laid_out, taken_apart
 from coterie.deploy.reading import read
-from coterie.deploy.sealing import PAGE, Damaged
+from coterie.deploy.sealing import Damaged
 from coterie.deploy.storage import Frames, LedgerFailure, States, create_file, refuse_network
 from coterie.errors import InputError
 from coterie.privacy.accountants import account
@@ -50,7 +50,6 @@ from coterie.privacy.ledger import Budget, BudgetExceeded, Entry, prove
 
 __all__ = ["Damaged", "DurableLedger", "LedgerFailure", "RolledBack", "read"]
 
-PAGES = 4  # of the log that a release takes, besides those of its frame and state
 CACHE = 2000  # KiB of the database in memory, besides the plan
 
 
@@ -186,7 +185,7 @@ class DurableLedger(DurableFile):
             except BudgetExceeded as stop:
                 self._stop(f"round {round}: {stop}")
                 raise BudgetExceeded(f"round {round}: {stop}") from None
-            total, holds = book.meta.units(taken), records.held_json(held)
+            total, holds = book.meta.units(taken.spent), records.held_json(held)
             parts, state_hash = laid_out([memoryview(state)] if isinstance(state, bytes) else state, known)
             frame_hash = hashed or records.sha256(frame)
             own = records.link(book.head, round, charge, total, holds, state_hash, frame_hash)
@@ -207,7 +206,7 @@ class DurableLedger(DurableFile):
             book.allowance.take(taken)
             self._count += 1
             book.held, book.head = dict(held), own
-            self._fold(PAGES * PAGE + len(frame) + sum(part.nbytes for part in parts))
+            self._fold()
 
     def finish(self, reason: str) -> None:
         """Close the budget for good, durably, unless it is closed: another agreement takes this one's place."""

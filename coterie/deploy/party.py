@@ -112,7 +112,7 @@ class Party:
 
     @staticmethod
     def _pack(carry: object) -> list[memoryview]:
-        return [_bytes(np.asarray(leaf)) for leaf in jax.tree.leaves(carry)]
+        return [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data for leaf in jax.tree.leaves(carry)]
 
     def unpack(self, data: bytes, frame: bytes, heard: Sequence[bytes | memoryview] = ()) -> Carry:
         """The carry in such bytes, in the frame of its round, and in what was signed of the neighbours' last ones."""
@@ -135,11 +135,3 @@ class Party:
         if at != len(data):
             raise InputError(f"the stored state has {len(data)} bytes, this plan's has {at}: made by another version?")
         return jax.tree.unflatten(structure, out)
-
-
-def _bytes(array: np.ndarray) -> memoryview:
-    """An array's bytes where they lie."""
-    try:
-        return memoryview(array).cast("B")  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # empty, not one piece, or of a type without a name
-        return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -26,7 +26,7 @@ from coterie.errors import InputError
 from coterie.privacy.accountants import account
 from coterie.privacy.codec import Json, from_json, to_json
 from coterie.privacy.events import Event, Free
-from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry, Taken
+from coterie.privacy.ledger import Allowance, Budget, BudgetExceeded, Entry
 
 __all__ = ["EARLIER", "FORMAT", "KEPT", "SCHEMA", "Book", "EarlierRun", "Meta", "Row", "Rows", "canonical", "charges",
            "first_rows", "held_json", "link", "load", "payable", "sha256"]  # fmt: skip
@@ -154,12 +154,13 @@ class Meta(NamedTuple):
         if any(counts.any() for counts in left):
             raise InputError(f"ledger {path} was made for more events than these")
 
-    def units(self, taken: Taken) -> str:
+    def units(self, spent: Fraction | float) -> str:
         """An exact total as stored."""
-        top, rest = divmod(taken.units * int(self.denominator, 16), taken.unit)
-        if rest or not isinstance(top, int):
-            raise InputError(f"{taken.spent} is not a whole number of 1/0x{self.denominator}")
-        return f"{top:0{len(self.allowed)}x}"
+        top, bottom = spent.as_integer_ratio()
+        whole, rest = divmod(int(self.denominator, 16), bottom)
+        if rest:
+            raise InputError(f"{spent} is not a whole number of 1/0x{self.denominator}")
+        return f"{top * whole:0{len(self.allowed)}x}"
 
 
 class Row(NamedTuple):
@@ -300,7 +301,7 @@ def load(
             receipts = {name: Receipt.unpack(bytes.fromhex(packed)) for name, packed in json.loads(held).items()}
         except (BudgetExceeded, InputError, BadFrame) as error:
             raise Damaged(f"{where}: {error}") from None
-        if meta.units(taken) != total or total > meta.allowed:
+        if meta.units(taken.spent) != total or total > meta.allowed:
             raise Damaged(f"{where}: its total is not the sum of its charges")
         book.allowance.take(taken)
         book.add(Row(round, events, Fraction(taken.spent), len(frame), frame_hash, own), receipts)

@@ -161,17 +161,10 @@ def prove(events: Sequence[Event], budget: Budget) -> Account:
 
 
 class Taken(NamedTuple):
-    """What a charge takes from an `Allowance`: the counts left after it, and the exact total spent after it, as a whole
-    number of 1/unit (or infinite)."""
+    """What a charge takes from an `Allowance`: the counts left after it, and the exact total spent after it."""
 
     left: list[np.ndarray]
-    units: int | float
-    unit: int
-
-    @property
-    def spent(self) -> Fraction | float:
-        """The total."""
-        return _over(self.units, self.unit)
+    spent: Fraction | float
 
 
 class _Charge(NamedTuple):
@@ -201,25 +194,23 @@ class Allowance:
              for times, price in zip(part.times, prices, strict=True)),
             Fraction(0),
         )  # fmt: skip
-        exact = [price for prices in self._prices for price in prices if isinstance(price, Fraction)]
-        self.unit = max((price.denominator for price in exact), default=1)  # all are powers of two
-        self._units = [[int(p * self.unit) if isinstance(p, Fraction) else p for p in ps] for ps in self._prices]
-        self.units: int | float = 0  # of 1/unit that are spent: to add whole numbers takes a tenth of the time
+        self.spent: Fraction | float = Fraction(0)
         self._seen: dict[tuple[object, ...] | None, list[_Charge]] = {}
 
     def price(self, events: Sequence[Event]) -> Taken:
         """What charging all these events would take; raises `BudgetExceeded` if they are not all left in the plan."""
-        taken, spent = [counts.copy() for counts in self.left], self.units
+        taken, spent = [counts.copy() for counts in self.left], self.spent
         for event in events:
             for times, places, values in self._rows(event):
                 for part, at in places:
                     if taken[part][at] >= times:
                         taken[part][at] -= times
-                        spent += times * self._units[part][at]
+                        price = self._prices[part][at]
+                        spent += price if times == 1 else times * price  # exact products are slow, and most are by 1
                         break
                 else:
                     raise BudgetExceeded(f"{type(event).__name__} ({values}) is not in the plan, or is used up")
-        return Taken(taken, spent, self.unit)
+        return Taken(taken, spent)
 
     def _rows(self, event: Event) -> list[_Charge]:
         """Every distinct row of a charge; looked up where the same event has been charged before."""
@@ -239,12 +230,7 @@ class Allowance:
 
     def take(self, taken: Taken) -> None:
         """Make what `price` answered the new state."""
-        self.left, self.units, _ = taken
-
-    @property
-    def spent(self) -> Fraction | float:
-        """The exact total of what was taken."""
-        return _over(self.units, self.unit)
+        self.left, self.spent = taken
 
     def spend(self, event: Event) -> None:
         """Take the event from the plan, or raise and change nothing."""
@@ -253,9 +239,10 @@ class Allowance:
     @property
     def denominator(self) -> int:
         """The smallest power of two of which every price is a whole fraction; an `InputError` if one is infinite."""
-        if not all(isinstance(price, Fraction) for prices in self._prices for price in prices):
+        prices = [price for prices in self._prices for price in prices]
+        if not all(isinstance(price, Fraction) for price in prices):
             raise InputError(f"the plan has events without a finite cost in the {self.meter.rule} measure")
-        return self.unit
+        return max((price.denominator for price in prices if isinstance(price, Fraction)), default=1)
 
     def used(self) -> list[Event]:
         """What has been taken so far, as flat events."""
@@ -266,10 +253,6 @@ class Allowance:
 def _row(part: Event, row: int) -> Event:
     arrays = {name: value[row] for name, value in vars(part).items() if isinstance(value, np.ndarray)}
     return dataclasses.replace(part, **(arrays | {"times": 1}))
-
-
-def _over(units: int | float, unit: int) -> Fraction | float:
-    return Fraction(units, unit) if isinstance(units, int) else units
 
 
 def _exact(price: float) -> Fraction | float:

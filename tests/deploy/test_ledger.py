@@ -31,7 +31,7 @@ from coterie.errors import InputError
 from coterie.privacy.accountants import account
 from coterie.privacy.codec import from_json, to_json
 from coterie.privacy.events import DiscreteGaussian, Event, Free, Gaussian, Pure, SampledGaussian
-from coterie.privacy.ledger import Budget, BudgetExceeded, Taken
+from coterie.privacy.ledger import Budget, BudgetExceeded
 from tests.deploy.ledger_worker import EVENT, settings
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # the disk is for the tests that are about the disk
@@ -162,11 +162,11 @@ def test_the_database_itself_refuses_what_a_bug_would_write(folder: Path) -> Non
         """An allowance that never says no."""
 
         def __init__(self, real: Any):
-            self.real = real
+            self._real, self.limit = real, real.limit
+            self.left, self.spent = real.left, real.spent
 
         def price(self, events: list[Event]) -> Any:
-            real = self.real
-            return Taken(real.left, real.units + len(events) * int(real.limit * real.unit), real.unit)
+            return dataclasses.make_dataclass("T", ["left", "spent"])(self.left, self.spent + len(events) * self.limit)
 
     ledger = fill(folder / "a", 2)
     ledger._book.allowance = Blind(ledger._book.allowance)  # type: ignore[assignment]
