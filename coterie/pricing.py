@@ -150,8 +150,9 @@ def price(
     claim = None
     if algorithm.claim is not None:
         with jax.enable_x64(True):
-            public = jax.tree.map(np.asarray, places)  # NumPy: JAX would compile each operation for every shape
-            claim = float(algorithm.claim(cfg, rows(public, int(np.argmax(spent.per_agent))), delta))
+            public = jax.tree.map(np.asarray, places)  # NumPy cuts it out: JAX would compile that for every shape
+            own = jax.device_put(rows(public, int(np.argmax(spent.per_agent))))
+            claim = float(algorithm.claim(cfg, own, delta))
     alone = None
     if algorithm.own_cost is not None:
         other = dataclasses.replace(algorithm, cost=algorithm.own_cost)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from coterie.algorithms._admm import LEAST_TOLERANCE, longest
@@ -82,7 +83,7 @@ def need_solvable(plan: Plan, algorithm: Algorithm, cfg: Config, places: Place, 
                     f"{algorithm.slug} charges a solver's error, and {type(within).__name__} does not state how far "
                     "rounding may move its projection: use a ball, a box or a simplex, or give it `rounding`"
                 )
-            nearest = float(np.linalg.norm(within.project(0 * places.start)))
+            nearest = float(np.linalg.norm(within.project(jnp.zeros(places.dim))))
             summing += 48 * off * eps * float(np.max(high * (far + nearest)))
     if steps > MOST_STEPS:
         raise InputError(

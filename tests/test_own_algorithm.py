@@ -6,12 +6,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from coterie.algorithms import base
 from coterie.cli import main
 from coterie.errors import InputError
-from coterie.plan import validate
+from coterie.experiment import public_network
+from coterie.plan import read_plan, validate
+from coterie.pricing import price
 from tests.support import forget_algorithms
 
 SOURCE = Path(__file__).parent.parent / "CONTRIBUTING.md"
@@ -51,6 +54,22 @@ def test_a_cost_may_ask_how_large_a_setting_is(package: Path, capsys: pytest.Cap
         assert main(["account", "clinics", "--set", f"algorithm.name=strangers_{name}.diffusion"]) == 0
         told.append(capsys.readouterr().out.replace("queries", "package"))
     assert told[0] == told[1]
+
+
+def test_a_claim_may_be_traced(package: Path) -> None:
+    """What a paper printed may be worked out round by round under `vmap`."""
+    folder = package / "strangers_claims"
+    folder.mkdir()
+    (folder / "diffusion.py").write_text(
+        (package / "strangers_package" / "diffusion.py").read_text() + "\n\ndef claim(cfg, place, delta):\n"
+        "    import jax\n\n"
+        "    levels = jax.vmap(place.noise_at)(jax.numpy.arange(place.rounds))\n"
+        "    return float(jax.numpy.sum(levels.at[0].mul(2)))\n"
+    )
+    plan = read_plan("clinics", ["algorithm.name=strangers_claims.diffusion"])
+    priced = price(plan, public_network(plan))
+    levels = np.multiply.outer(np.asarray(priced.places.noise), np.asarray(priced.places.shape))
+    assert np.isclose(priced.claim, levels.sum(axis=1) + levels[:, 0]).any()
 
 
 @pytest.mark.parametrize(

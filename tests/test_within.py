@@ -272,6 +272,19 @@ def test_a_strangers_set(strangers: None) -> None:
         check_contract(plan_of(within="strangers_sets.wrong", within_options={"most": 0.5}))
 
 
+def test_a_set_may_ask_for_what_only_arrays_of_jax_have() -> None:
+    class Corner(Constraint):
+        def project(self, x: Array) -> Array:
+            return x.at[0].max(0.0)
+
+        def rounding(self, dim: int) -> float:
+            return 1.0
+
+    sites = [logistic_data(200, 2, seed) for seed in range(3)]
+    priced = ct.price(Logistic(2, constraint=Corner()), ct.ring(sites), ct.m_admm(), ct.Budget(5.0, 1e-5), rounds=2)
+    assert priced.private
+
+
 def test_a_task_in_a_set() -> None:
     sites = [(np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]), np.array([-1.0, 1.0, 1.0]))] * 3
     task = ct.logistic().within("box", low=-0.1, high=0.1)

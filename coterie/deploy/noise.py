@@ -27,9 +27,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -345,14 +344,9 @@ def noise_scales(algorithm: Algorithm, cfg: Config, places: Place) -> np.ndarray
 def _everywhere(f: Callable[[Config, Place, Round], T], cfg: Config, places: Place) -> T:
     """f(cfg, place, t) of every party and round."""
     with jax.enable_x64(True):
-        return jax.tree.map(lambda x: np.asarray(x, float), _of_all(f, cfg, places))
-
-
-@eqx.filter_jit
-def _of_all(f: Callable[[Config, Place, Round], T], cfg: Config, places: Place) -> T:
-    one = lambda p, t: jax.tree.map(lambda x: jnp.broadcast_to(x, ()), f(cfg, p, t))  # noqa: E731
-    per_round = lambda p: jax.vmap(lambda t: one(p, t))(jnp.arange(places.rounds))  # noqa: E731
-    return cast(T, jax.vmap(per_round, (axes(places),))(places))
+        one = lambda p, t: jax.tree.map(lambda x: jnp.broadcast_to(x, ()), f(cfg, p, t))  # noqa: E731
+        per_round = lambda p: jax.vmap(lambda t: one(p, t))(jnp.arange(places.rounds))  # noqa: E731
+        return jax.tree.map(lambda x: np.asarray(x, float), jax.jit(jax.vmap(per_round, (axes(places),)))(places))
 
 
 def _need_reach(algorithm: Algorithm, cfg: Config, places: Place, scale: np.ndarray, bound: float) -> None:

@@ -31,7 +31,7 @@ FEW = 4  # points below which an array's product is as fast
 LEAST = 1 << 16  # numbers of an agent from which lists are worth their making
 MOST = 24  # numbers that are not zero in a record: a look-up each, compiled one by one
 CHUNK = 16  # look-ups of a chunk. With 8 the compiler computes every weight anew for each chunk that it is in
-REGISTER = 64  # bytes: points side by side fill whole ones, as what is left over takes as long as a full one
+REGISTER = 64  # bytes: points side by side fill whole ones, or half of one, as what is left over takes as long as that
 NEAR = 1000  # rows whose weights are added up together: those of 50 points stay in a core's own cache
 
 
@@ -142,7 +142,8 @@ def _over_points(
     def plain(points: Array, clips: Array, *held: Array) -> Array:
         targets, weights, *leaves = held
         many = points.shape[-1]
-        more = -many % (REGISTER // points.dtype.itemsize) if many >= FEW else 0
+        wide = REGISTER // points.dtype.itemsize
+        more = -many % (wide if 2 * many > wide else wide // 2) if many >= FEW else 0
         points, clips = (jnp.pad(v, [*[(0, 0)] * (v.ndim - 1), (0, more)]) for v in (points, clips))
         return of(jax.tree.unflatten(tree, leaves), points, clips, targets, weights)[..., :many]
 
