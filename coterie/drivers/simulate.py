@@ -147,23 +147,19 @@ def simulate(
         judge = _judge(program, arrays, len(runs)) if program.later else None
         judged: dict[int, dict[str, np.ndarray]] = {}
 
-        def on_host() -> dict[str, np.ndarray]:
-            """All curves so far, from which NumPy cuts out slots: JAX would compile a program for every shape."""
-            return jax.tree.map(np.asarray, carry.curves)
-
-        def measured(slot: int, curves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-            """All curves at a slot that the loop has passed, of every run."""
-            kept = {name: curve[:, slot] for name, curve in curves.items() if name != "models"}
+        def measured(slot: int) -> dict[str, np.ndarray]:
+            """All curves at a slot that the loop has passed, of every run. NumPy cuts: JAX would compile each shape."""
+            here = {name: np.asarray(curve)[:, slot] for name, curve in carry.curves.items()}
             if judge is not None and slot not in judged:
-                judged[slot] = jax.tree.map(np.asarray, judge(curves["models"][:, slot]))
-            return {**judged.get(slot, {}), **kept}
+                judged[slot] = jax.tree.map(np.asarray, judge(here["models"]))
+            return {**judged.get(slot, {}), **{name: curve for name, curve in here.items() if name != "models"}}
 
         def shown(step: int) -> None:
             nonlocal told
             if progress is not None:
                 progress(step)
             while watch is not None and told < len(due) and due[told] <= step:
-                watch(due[told], {name: float(values[0]) for name, values in measured(told, on_host()).items()})
+                watch(due[told], {name: float(values[0]) for name, values in measured(told).items()})
                 told += 1
 
         keep = None if checkpoint is None else lambda done: checkpoint.save(done, carry)
@@ -172,8 +168,7 @@ def simulate(
         least = 1.0 if progress is watch is None else PIECE_SECONDS
         done = in_pieces(advance, first, rounds + 1, shown, keep=keep, every=often, least=least)
         with _interruptible():  # the first Ctrl-C does not lose what all rounds led to
-            passed = on_host()
-            slots = [measured(slot, passed) for slot, t in enumerate(due) if t < done]
+            slots = [measured(slot) for slot, t in enumerate(due) if t < done]
         curves = {name: np.stack([values[name] for values in slots], axis=1) for name in slots[0]}
         run_s = time.perf_counter() - started
 
