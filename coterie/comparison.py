@@ -1,7 +1,8 @@
 """Many methods at the same price: one table, all at the same (ε, δ), adjacency and adversary.
 
 A cell is one method at one ε, all seeds. Cells of a method that differ in numbers only (noise, settings that depend on
-ε) run in one compiled call. Finished cells are stored, so a comparison that was stopped goes on where it was.
+ε) run in one compiled call: a task, which is told of a price only what a run needs, as it may run in another process.
+Finished cells are stored, so a comparison that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TypedDict
 
@@ -20,7 +20,7 @@ import numpy as np
 from scipy.stats import t as student
 
 import coterie
-from coterie.algorithms.base import find
+from coterie.algorithms.base import Config, find
 from coterie.contracts import check_contract
 from coterie.drivers.simulate import Run, Trace, simulate
 from coterie.engines import make_engine
@@ -28,6 +28,7 @@ from coterie.errors import InputError
 from coterie.exchange.choice import Broadcast
 from coterie.exchange.planned import exchange_of
 from coterie.exchange.statement import ToldClaim
+from coterie.exchange.sums import SumTerms
 from coterie.experiment import Experiment, prepare
 from coterie.plan import Plan, refuse_ignored, validate
 from coterie.pricing import Priced, price
@@ -36,7 +37,7 @@ from coterie.report.schema import MetricValue
 from coterie.worth.judge import references as find_references
 from coterie.written import apply_change
 
-__all__ = ["Cell", "ComparedMethod", "PairedMethods", "compare", "methods_of", "paired", "run_cells"]
+__all__ = ["Cell", "ComparedMethod", "PairedMethods", "compare", "methods_of", "paired", "run_points"]
 
 FORMAT = 4  # of a stored cell: one of another format is run again
 LESS = ("loss", "mse")  # of these less is better
@@ -58,7 +59,34 @@ class MeanCurve(TypedDict):
     std: list[float]
 
 
-class Cell(TypedDict):
+@dataclass(frozen=True)
+class Point:
+    """What the price of a method at one ε says of its runs."""
+
+    cfg: Config
+    noise: np.ndarray
+    rounds: int
+    shape: np.ndarray
+    terms: SumTerms | None
+
+
+class Measured(TypedDict):
+    """What the runs of one method at one ε led to."""
+
+    score: MetricValue
+    loss: MetricValue
+    gap: MetricValue
+    rounds: list[int]
+    loss_curve: MeanCurve
+    score_curve: MeanCurve
+    time_curve: list[float] | None
+    bytes: float
+    seconds: float
+    warnings: list[str]
+    finite: bool
+
+
+class Cell(Measured):
     """What is stored of one method at one ε."""
 
     method: str
@@ -74,19 +102,8 @@ class Cell(TypedDict):
     exchange: str
     paper_claim: float | None
     metric: str
-    score: MetricValue
-    loss: MetricValue
-    gap: MetricValue
-    rounds: list[int]
-    loss_curve: MeanCurve
-    score_curve: MeanCurve
-    time_curve: list[float] | None
-    bytes: float
     settings: dict[str, object]
     total_rounds: int
-    seconds: float
-    warnings: list[str]
-    finite: bool
 
 
 class PairedMethods(TypedDict):
@@ -139,14 +156,14 @@ def compare(
 ) -> tuple[list[Cell], dict[str, dict[str, float]]]:
     """All cells, in order, and the scores of the references; `report` hears about each cell as it is done.
 
-    What shares a compiled program is one task of the `engine` (see `coterie.engines`); its cells are stored when it
-    is done, in whatever order tasks end.
+    What runs in one compiled call is one task of the `engine` (see `coterie.engines`); its cells are stored when it is
+    done, in whatever order tasks end.
     """
     over, methods = make_engine(engine), list(methods)
     _alike([method.plan for method in methods])
     cells: dict[tuple[int, float], Cell] = {}
-    tasks: list[tuple[ComparedMethod, list[float], int]] = []
-    keys: list[int] = []
+    tasks: list[tuple[ComparedMethod, list[Point], int]] = []
+    asked: list[tuple[int, dict[float, Priced]]] = []  # of each task: which method, and what it costs at its ε
     references: dict[str, dict[str, float]] = {}
     for k, method in enumerate(methods):
         wanted = sorted(epsilons) if find(method.plan.algorithm.name).private else [math.inf]
@@ -159,17 +176,19 @@ def compare(
                 missing.append(epsilon)
         experiment = _experiment(method.plan)
         references = references or find_references(experiment)
-        for batch in _batches(method, missing):
-            tasks.append((method, batch, seeds))
-            keys.append(k)
-    for place, found in over(run_cells, tasks):
-        method, batch, _ = tasks[place]
-        for epsilon, cell in zip(batch, found, strict=True):
+        for batch in _batches({e: price(_at(method, e), experiment.network) for e in missing}):
+            points = [Point(p.cfg, p.noise, p.rounds, p.shape, p.terms) for p in batch.values()]
+            tasks.append((method, points, seeds))
+            asked.append((k, batch))
+    for place, found in over(run_points, tasks):
+        k, batch = asked[place]
+        for (epsilon, priced), measured in zip(batch.items(), found, strict=True):
+            cell = _cell(methods[k], priced, epsilon, measured)
             if store is not None:
-                write_json(_where(store, method, cell["epsilon"], seeds), cell)
-            cells[keys[place], epsilon] = cell
+                write_json(_where(store, methods[k], cell["epsilon"], seeds), cell)
+            cells[k, epsilon] = cell
             shown = "∞" if cell["epsilon"] is None else f"{cell['epsilon']:g}"
-            report(f"{method.label} at ε = {shown}: {cell['metric']} {cell['score']['mean']:.4f}")
+            report(f"{methods[k].label} at ε = {shown}: {cell['metric']} {cell['score']['mean']:.4f}")
     return [cells[at] for at in sorted(cells)], references
 
 
@@ -233,45 +252,34 @@ def _experiment(plan: Plan) -> Experiment:
     return _PREPARED[key]
 
 
-@lru_cache(maxsize=256)  # asked for when tasks are made and when they run
-def _priced(text: str) -> Priced:
-    plan = Plan.model_validate_json(text)
-    return price(plan, _experiment(plan).network)
-
-
-def _batches(method: ComparedMethod, epsilons: list[float]) -> list[list[float]]:
-    """The ε whose runs share rounds and structure, and so a compiled program.
+def _batches(prices: dict[float, Priced]) -> list[dict[float, Priced]]:
+    """The ε whose runs share rounds and structure, and so one compiled call.
 
     Those whose rounds are of unlike length (`Config.COUNTS`) run apart: in a batch all wait for the longest.
     """
-    batches: dict[object, list[float]] = {}
-    for epsilon in epsilons:
-        p = _priced(_at(method, epsilon).model_dump_json())
+    batches: dict[object, dict[float, Priced]] = {}
+    for epsilon, p in prices.items():
         counts = tuple(getattr(p.cfg, name) for name in p.cfg.COUNTS)
         key = (p.rounds, jax.tree.structure(p.cfg), counts, p.shape.tobytes(), p.terms)
-        batches.setdefault(key, []).append(epsilon)
+        batches.setdefault(key, {})[epsilon] = p
     return list(batches.values())
 
 
-def run_cells(method: ComparedMethod, epsilons: list[float], seeds: int) -> list[Cell]:
-    """The cells of one method at several ε that share a compiled program: one task, wherever it runs."""
-    experiment = _experiment(method.plan)
-    priced = [_priced(_at(method, e).model_dump_json()) for e in epsilons]
-    rounds, first = priced[0].rounds, method.plan.run.seed
-    layout = experiment.layout(rounds, priced[0].shape)
-    every = method.plan.run.every or max(1, rounds // 20)
+def run_points(method: ComparedMethod, points: list[Point], seeds: int) -> list[Measured]:
+    """What one method leads to at several ε, in one compiled call: one task, wherever it runs."""
+    experiment, algorithm = _experiment(method.plan), find(method.plan.algorithm.name)
+    one, first = points[0], method.plan.run.seed
+    layout = experiment.layout(one.rounds, one.shape)
+    every = method.plan.run.every or max(1, one.rounds // 20)
     network = experiment.network
-    exchange = exchange_of(method.plan, priced[0].algorithm, network.graph, network.mixing, priced[0].terms)
-    drawn = priced[0].algorithm.draws(priced[0].cfg, layout.arrays.place)
+    exchange = exchange_of(method.plan, algorithm, network.graph, network.mixing, one.terms)
+    drawn = algorithm.draws(one.cfg, layout.arrays.place)
     own = seeds if drawn or not isinstance(exchange, Broadcast) else 1  # where nothing is drawn all seeds are one run
-    runs = [Run(first + s, p.cfg, p.noise) for p in priced for s in range(own)]
-    trace = simulate(
-        priced[0].algorithm, layout, runs, rounds=rounds, every=every, test=experiment.test, exchange=exchange
-    )
-    if trace.completed < rounds:
+    runs = [Run(first + s, p.cfg, p.noise) for p in points for s in range(own)]
+    trace = simulate(algorithm, layout, runs, rounds=one.rounds, every=every, test=experiment.test, exchange=exchange)
+    if trace.completed < one.rounds:
         raise KeyboardInterrupt
-    spans = [k * own + np.arange(seeds) % own for k in range(len(priced))]
-    return [_cell(method, experiment, p, e, trace, at) for p, e, at in zip(priced, epsilons, spans, strict=True)]
+    return [_measured(experiment, trace, k * own + np.arange(seeds) % own) for k in range(len(points))]
 
 
 def _at(method: ComparedMethod, epsilon: float) -> Plan:
@@ -293,17 +301,32 @@ def _stored(method: ComparedMethod, epsilon: float, seeds: int, store: Path | No
     return json.loads(path.read_text("utf-8")) if path.exists() else None
 
 
-def _cell(
-    method: ComparedMethod, experiment: Experiment, priced: Priced, epsilon: float, trace: Trace, at: np.ndarray
-) -> Cell:
-    """What is stored; `at`: the run of each seed."""
+def _measured(experiment: Experiment, trace: Trace, at: np.ndarray) -> Measured:
+    """Of the runs `at`, one for each seed."""
     curves = {k: v[at] for k, v in trace.curves.items()}
     spread = lambda v: MetricValue(mean=float(v.mean()), std=float(v.std()), per_seed=v.tolist())  # noqa: E731
+    cut = int(np.sum(np.asarray(trace.extras["cut"])[at])) if "cut" in trace.extras else 0
+    return {
+        "score": spread(curves["test_score"][:, -1]),
+        "loss": spread(curves["train_loss"][:, -1]),
+        "gap": spread(curves["consensus_gap"][:, -1]),
+        "rounds": trace.rounds.tolist(),
+        "loss_curve": {"mean": curves["train_loss"].mean(0).tolist(), "std": curves["train_loss"].std(0).tolist()},
+        "score_curve": {"mean": curves["test_score"].mean(0).tolist(), "std": curves["test_score"].std(0).tolist()},
+        "time_curve": curves["time"].mean(0).tolist() if "time" in curves else None,
+        "bytes": float((trace.bytes[at] * experiment.network.graph.degrees).sum(1).mean()),
+        "seconds": trace.timing["run_s"] * len(np.unique(at)) / len(trace.points),
+        "warnings": [f"{cut} numbers in messages were cut to exchange.bound"] if cut else [],
+        "finite": bool(np.isfinite(trace.points[at]).all()),
+    }
+
+
+def _cell(method: ComparedMethod, priced: Priced, epsilon: float, measured: Measured) -> Cell:
+    """What is stored."""
     claim = next(iter(priced.claims), None)
     spent = None if claim is None else claim.account
-    cut = int(np.sum(np.asarray(trace.extras["cut"])[at])) if "cut" in trace.extras else 0
-    warnings = [*priced.warnings, *([f"{cut} numbers in messages were cut to exchange.bound"] if cut else [])]
     return {
+        **measured,
         # named with its adversary where that is a weaker one: two adversaries' ε never stand under one name
         "method": method.label if claim is None or claim.local else f"{method.label} ({claim.name})",
         "algorithm": priced.algorithm.slug,
@@ -317,18 +340,8 @@ def _cell(
         "leaks": list(priced.leaks),
         "exchange": method.plan.exchange.kind,
         "paper_claim": priced.claim if priced.claim is not None and math.isfinite(priced.claim) else None,
-        "metric": experiment.network.problem.metric,
-        "score": spread(curves["test_score"][:, -1]),
-        "loss": spread(curves["train_loss"][:, -1]),
-        "gap": spread(curves["consensus_gap"][:, -1]),
-        "rounds": trace.rounds.tolist(),
-        "loss_curve": {"mean": curves["train_loss"].mean(0).tolist(), "std": curves["train_loss"].std(0).tolist()},
-        "score_curve": {"mean": curves["test_score"].mean(0).tolist(), "std": curves["test_score"].std(0).tolist()},
-        "time_curve": curves["time"].mean(0).tolist() if "time" in curves else None,
-        "bytes": float((trace.bytes[at] * experiment.network.graph.degrees).sum(1).mean()),
+        "metric": _experiment(method.plan).network.problem.metric,
         "settings": priced.cfg.model_dump(mode="json"),
         "total_rounds": priced.rounds,
-        "seconds": trace.timing["run_s"] * len(np.unique(at)) / len(trace.points),
-        "warnings": warnings,
-        "finite": bool(np.isfinite(trace.points[at]).all()),
+        "warnings": [*priced.warnings, *measured["warnings"]],
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Protocol, TypeVar, TypeVarTuple
@@ -27,21 +28,23 @@ class Engine(Protocol):
         """(place in the list, result) of each, as results come in."""
 
 
-CORES_EACH = 2  # a compiled run keeps about so many busy: below, a second process only gets in the way
+CORES_EACH = 2  # a compiled run keeps about so many busy …
+MANY = 3  # … but takes less time in all on one, which pays where there are so many tasks for each process to start
 
 
 def make_engine(text: str) -> Engine:
     """The engine that `local`, `local:N`, `ray` or `ray://ADDRESS` names.
 
-    `local` uses half as many processes as there are cores (this one alone where that is less than two), `local:N`
-    exactly N, `ray` the cluster that Ray finds (or starts one on this machine).
+    `local` uses as many processes as there are cores where tasks are many, else half as many, as memory allows, and
+    this one alone where that is less than two or where it computes on a GPU; `local:N` exactly N, `ray` the cluster
+    that Ray finds (or starts one on this machine).
 
     >>> list(make_engine("local:1")(abs, [(-1,), (-2,)]))
     [(0, 1), (1, 2)]
     """
     kind, _, rest = text.partition(":")
     if kind == "local" and not rest and ":" not in text:
-        return lambda task, arguments: _local(task, arguments, min(len(arguments), _cores() // CORES_EACH))
+        return lambda task, arguments: _local(task, arguments, _workers(len(arguments)))
     if kind == "local" and rest.isdecimal() and int(rest) > 0:
         return lambda task, arguments: _local(task, arguments, int(rest))
     if text == "ray" or (text.startswith("ray://") and len(text) > 6):
@@ -53,12 +56,42 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _workers(tasks: int) -> int:
+    """How many processes are worth starting for so many tasks."""
+    jax = sys.modules.get("jax")  # who has not loaded it has nothing on a GPU
+    if jax is not None and jax.default_backend() != "cpu":
+        return 1
+    cores = _cores()
+    return min(tasks, cores if tasks >= MANY * cores else cores // CORES_EACH, _room())
+
+
+def _room() -> int:
+    """How many processes as large as this one was at most fill half of the memory."""
+    try:
+        import resource
+
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ImportError, ValueError, OSError):  # a system that does not say
+        return sys.maxsize
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return int(memory // (2 * largest))
+
+
+def _alone(threads: int) -> None:
+    """In a new process, before XLA starts: so many threads, as every core has a process that keeps it busy.
+
+    Two that share one matrix product meet several times in each of its steps, and wait for each other.
+    """
+    os.environ.setdefault("NPROC", str(threads))
+
+
 def _local(task: Callable[[*Given], T], arguments: Sequence[tuple[*Given]], workers: int) -> Iterator[tuple[int, T]]:
     if workers < 2:
         yield from ((k, task(*each)) for k, each in enumerate(arguments))
         return
     # Processes are started anew, not forked: JAX has threads, and a fork copies their locks.
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+    anew, threads = multiprocessing.get_context("spawn"), max(1, _cores() // workers)
+    with ProcessPoolExecutor(workers, anew, initializer=_alone, initargs=(threads,)) as pool:
         waiting = {pool.submit(task, *each): k for k, each in enumerate(arguments)}
         try:
             for done in as_completed(waiting):

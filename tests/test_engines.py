@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from coterie import engines
 from coterie.comparison import compare, methods_of
 from coterie.engines import make_engine
 from coterie.errors import InputError
@@ -25,6 +26,46 @@ def test_a_pool_runs_every_task_elsewhere() -> None:
     assert {k: v for k, (v, _) in found.items()} == {k: k**3 for k in range(5)}
     assert os.getpid() not in {pid for _, pid in found.values()}
     assert [v for _, (v, pid) in make_engine("local:1")(cube, [(2,), (3,)]) if pid == os.getpid()] == [8, 27]
+
+
+def threads(_: int) -> list[str]:
+    """The threads that XLA computes with, once it has computed something."""
+    import jax
+
+    jax.block_until_ready(jax.numpy.ones((300, 300)) @ jax.numpy.ones((300, 300)))
+    names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    return [name for name in names if "Eigen" in name]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
+def test_a_process_of_a_pool_has_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NPROC", raising=False)
+    for cores, each in ((2, 1), (6, 3)):
+        monkeypatch.setattr(engines, "_cores", lambda cores=cores: cores)
+        assert [len(found) for _, found in make_engine("local:2")(threads, [(0,)])] == [each]
+
+
+@pytest.mark.parametrize(
+    ("cores", "tasks", "processes"), [(1, 40, 1), (2, 5, 1), (2, 6, 2), (16, 3, 3), (16, 21, 8), (16, 48, 16)]
+)
+def test_processes_are_started_where_they_pay(
+    cores: int, tasks: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "_cores", lambda: cores)
+    monkeypatch.setattr(engines, "_room", lambda: 100)
+    assert engines._workers(tasks) == processes
+
+
+def test_processes_find_room_in_the_memory_and_a_gpu_is_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    import jax
+
+    assert 1 <= engines._room() < 10_000  # of this machine, whatever it is
+    monkeypatch.setattr(engines, "_cores", lambda: 16)
+    monkeypatch.setattr(engines, "_room", lambda: 5)
+    assert engines._workers(48) == 5
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert engines._workers(48) == 1
 
 
 def test_engines_that_there_are_not() -> None:

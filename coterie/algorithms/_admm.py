@@ -155,5 +155,5 @@ def dual_step(penalty: Number, place: Place, dual: Vector, x: Vector, near: Vect
 
 def tail_mean(tail: Number, place: Place, t: Array, mean: Array, new: Array) -> Array:
     """Mean of the last ⌈tail · rounds⌉ values (at least one), updated at round t; before those, the newest value."""
-    first = place.rounds - jnp.ceil(tail * place.rounds)
+    first = place.length - jnp.ceil(tail * place.length)
     return mean + (new - mean) / jnp.maximum(1, t - first + 1)

@@ -47,6 +47,12 @@ class Place(eqx.Module):
     within: Constraint | None = eqx.field(static=True, default=None)  # the set that points are kept in
     seat: Float[Array, "*agents"] | None = None  # which party this is, where the problem tells them apart
     present: Float[Array, "*agents rounds"] | None = None  # 1 in rounds in which it speaks and hears; None: in all
+    horizon: Int[Array, ""] | None = None  # rounds, where the program at hand serves any number of them
+
+    @property
+    def length(self) -> int | Int[Array, ""]:
+        """How many rounds, as a number to calculate with: all that an algorithm of `ANY_LENGTH` may read."""
+        return self.rounds if self.horizon is None else self.horizon
 
     def noise_at(self, t: Round) -> Float[Array, ...]:
         """Noise of round t as a multiple of the round's sensitivity."""

@@ -45,6 +45,9 @@ and, where they apply,
     READS                                            what `absorb` needs of the others: "individuals" (the default),
                                                      "sums" (`inbox.total`, `inbox.mixed`), or "total": sums, and the
                                                      state depends on own messages only through the sum of everybody's
+    ANY_LENGTH                                       True: what a run traces (not `cost` or `claim`) asks for the number
+                                                     of rounds as `place.length` only, not `place.rounds`: one compiled
+                                                     program then serves runs of every length
     RIDGE                                            ridge of the objective where the plan states none; default 1e-3
     REFERENCE, ERRATA                                the paper, and what it printed beside what is true
 
@@ -226,6 +229,7 @@ class Algorithm:
     graphs: tuple[str, ...] = ()  # empty: any connected graph
     named: bool = False
     reads: Literal["individuals", "sums", "total"] = "individuals"
+    any_length: bool = False
     ridge: float = 1e-3  # of the objective, where the plan states none
     reference: str = ""
     errata: tuple[Erratum, ...] = ()
@@ -295,7 +299,7 @@ class Algorithm:
 NAMES = {
     "config": "Config", "example": "EXAMPLE", "threshold": "THRESHOLD", "prepays": "PREPAYS", "fresh": "FRESH",
     "inconclusive": "INCONCLUSIVE", "late": "LATE",
-    "travels": "TRAVELS", "named": "NAMED",
+    "any_length": "ANY_LENGTH", "travels": "TRAVELS", "named": "NAMED",
     "graphs": "GRAPHS", "reads": "READS", "ridge": "RIDGE", "reference": "REFERENCE", "errata": "ERRATA",
 }  # fmt: skip
 REQUIRED = ("Config", "EXAMPLE", "init", "draws", "emit", "absorb", "estimate", "cost", "needs")

@@ -11,8 +11,8 @@ from coterie.problems import Shard
 
 __all__ = ["axes", "rows", "stretch"]
 
-SHARED = {"shape", "start", "ridge", "lipschitz", "smoothness"}  # fields of Place and Shard that all agents share;
-# of `shape` each may have a row of its own
+# fields of Place and Shard that all agents share; of `shape` each may have a row of its own
+SHARED = {"shape", "start", "ridge", "lipschitz", "smoothness", "horizon"}
 
 
 def axes(tree: PyTree) -> PyTree:

@@ -65,6 +65,7 @@ REFERENCE = (
     "exact Gaussian accounting (Dong, Roth, Su 2022)"
 )
 READS = "total"
+ANY_LENGTH = True
 RIDGE = 1e-5  # travel bounds the point already: a larger ridge only adds bias
 
 LATE = "reuse"  # averaging tolerates an old message of a late neighbour
@@ -281,7 +282,7 @@ def absorb(cfg: Config, place: Place, t: Array, state: State, inbox: Inbox) -> S
     """Average with the neighbours; from the tail's start on, average over time too."""
     x = place.project(place.self_weight * state.x + inbox.mixed.y)
     tail = SHORT_TAIL if cfg.tail is None else cfg.tail
-    averaged = jnp.maximum(1.0, t + 1 - jnp.floor((1 - tail) * place.rounds))
+    averaged = jnp.maximum(1.0, t + 1 - jnp.floor((1 - tail) * place.length))
     return State(x, state.before, state.mean + (x - state.mean) / averaged)
 
 

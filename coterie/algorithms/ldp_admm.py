@@ -39,6 +39,7 @@ from coterie.problems import Shard
 
 REFERENCE = "Xiao, Ye, Devadas, Local Differential Privacy in Decentralized Optimization, Alg. 1"
 READS = "sums"
+ANY_LENGTH = True
 
 
 class Config(BaseConfig):

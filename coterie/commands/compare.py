@@ -162,7 +162,9 @@ def command(
     ] = None,
     set_: SetOption = None,
     pictures: Annotated[str | None, typer.Option(help="also draw for print: svg, pdf, or svg,pdf")] = None,
-    engine: Annotated[str, typer.Option(help="local, local:N processes, ray, or ray://HOST:PORT")] = "local",
+    engine: Annotated[
+        str, typer.Option(help="local (a process per core or two), local:N, ray, or ray://HOST:PORT")
+    ] = "local",
 ) -> None:
     """Compare methods at the same (ε, δ), adjacency and adversary. Stopped? Run it again: finished cells are kept.
 

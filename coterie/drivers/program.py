@@ -80,7 +80,9 @@ class Program:
         self, algorithm: Algorithm, layout: Laid, rounds: int, every: int, record: bool, test: Test | None,
         exchange: Exchange | None = None,
     ):  # fmt: skip
-        self.algorithm, self.rounds, self.every, self.record = algorithm, rounds, every, record
+        self.algorithm, self.record = algorithm, record
+        self.rounds: int | Array = rounds
+        self.every: int | Array = every
         self.exchange = exchange or Broadcast()
         self.dtype = layout.arrays.place.start.dtype
         self.test = None if test is None else (jnp.asarray(test.features, self.dtype), jnp.asarray(test.targets))

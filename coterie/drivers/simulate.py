@@ -1,13 +1,15 @@
 """Simulation: every agent in one compiled program, every seed and setting in one batch.
 
-Runs (seeds, numeric hyper-parameters, noise levels) are a `vmap` over the loop of `coterie.drivers.program`. The number
-of rounds is an argument of the compiled program, so the host can stop between pieces to show progress, or for good on
-Ctrl-C, without compiling again.
+Runs (seeds, numeric hyper-parameters, noise levels) are a `vmap` over the loop of `coterie.drivers.program`. From which
+round to which it goes is an argument of the compiled program, so the host can stop between pieces to show progress, or
+for good on Ctrl-C, without compiling again. So is how many rounds there are in all, where the algorithm does not ask
+(`ANY_LENGTH`).
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import signal
 import threading
 import time
@@ -41,6 +43,7 @@ __all__ = ["Run", "Test", "Trace", "simulate"]
 
 T = TypeVar("T")
 A = TypeVar("A", bound=Arrays)
+ROUNDS, SLOTS = 1024, 32  # a program that serves any number of rounds has room for so many, or a multiple of that
 KEEP = 32  # compiled programs kept for later runs of equal structure and shapes
 PIECE_SECONDS = 0.25  # how long the host lets the compiled loop run before it shows progress (or hears Ctrl-C: 1 s) …
 WORTH, LONGEST = 10, 5.0  # … or so many times as long as a call costs without a round, but no longer than these seconds
@@ -112,14 +115,21 @@ def simulate(
         if replay is not None:
             again = jax.tree.map(lambda v: jax.device_put(layout.arrange(np.asarray(v), axis=1)), replay)
 
+        place = layout.arrays.place
+        if algorithm.any_length and place.present is None and place.shape.ndim == 1 and not record:
+            program.slots = _in_steps(program.slots, SLOTS)
+            fit = _for_any_length
+        else:
+            fit = lambda arrays: arrays  # noqa: E731
+
         started = time.perf_counter()
-        compiled = _compiled(program, cfg, layout.arrays, noise, keys, again)
-        arrays = layout.placed
+        compiled = _compiled(program, cfg, fit(layout.arrays), noise, keys, again)
+        arrays = fit(layout.placed)
         carry = compiled.begin(cfg, arrays, noise, program.test)
-        at = lambda t: jnp.asarray(t, jnp.int32)  # noqa: E731
+        at = lambda *t: tuple(jnp.asarray(x, jnp.int32) for x in (*t, rounds, every))  # noqa: E731
         rest = (cfg, arrays, noise, keys, program.test, again)
         if jax.default_backend() != "cpu":  # no step, but the device loads its kernels, which is not part of any round
-            carry = jax.block_until_ready(compiled.advance(carry, *rest, at(0), at(0)))
+            carry = jax.block_until_ready(compiled.advance(carry, *rest, *at(0, 0)))
         first = 0
         if checkpoint is not None:
             names = (coterie.__version__, algorithm.slug, layout.problem.name, repr(exchange or Broadcast()))
@@ -134,12 +144,12 @@ def simulate(
         def advance(low: int, high: int) -> None:
             nonlocal carry
             if steer is None:
-                carry = jax.block_until_ready(compiled.advance(carry, *rest, at(low), at(high)))
+                carry = jax.block_until_ready(compiled.advance(carry, *rest, *at(low, high)))
                 return
             for t in range(low, high):
                 factor = steer.before(t) if t < rounds else None
                 now = (cfg, _silent_from(arrays, steer.stopped), noise * (factor or 1.0), keys, program.test, again)
-                carry = jax.block_until_ready(compiled.advance(carry, *now, at(t), at(t + 1)))
+                carry = jax.block_until_ready(compiled.advance(carry, *now, *at(t, t + 1)))
                 if factor is not None:
                     (said,) = jax.tree.leaves(carry.message)
                     steer.heard(layout.restore(np.asarray(said), 1)[0])
@@ -176,6 +186,22 @@ def simulate(
         trace = make_trace(program, layout, carry, points, done, {"compile_s": compile_s, "run_s": run_s}, curves)
         trace.extras["resumed"] = max(0, first - 1)
         return trace
+
+
+def _in_steps(number: int, step: int) -> int:
+    """The next multiple of a step."""
+    return -(-number // step) * step
+
+
+def _for_any_length(arrays: Arrays) -> Arrays:
+    """The arrays without how many rounds there are in their structure, so that one program serves many such numbers."""
+    place = arrays.place
+    # no round that there is none of is ever without noise
+    shape = np.pad(place.shape, (0, _in_steps(place.rounds, ROUNDS) - place.rounds), mode="edge")
+    shape, horizon = jax.device_put((shape, np.int32(place.rounds)))
+    none = cast(int, None)  # with which nobody can calculate
+    place = dataclasses.replace(place, rounds=none, shape=shape, horizon=horizon)
+    return eqx.tree_at(lambda a: a.place, arrays, place)
 
 
 def _silent_from(arrays: Arrays, stopped: int | None) -> Arrays:
@@ -273,7 +299,8 @@ def _compiled(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys:
     Whatever tracing reads is in the key or is an argument; functions and modules are told apart by identity, so a
     changed copy of an algorithm is another algorithm. A structure that cannot be hashed is compiled each time.
     """
-    code = (type(program), program.algorithm, program.rounds, program.every, program.record, program.later)
+    recorded = program.rounds if program.record else None
+    code = (type(program), program.algorithm, program.slots, recorded, program.later)
     given = (cfg, arrays, noise, keys, program.test, again, program.exchange)
     return _kept(code, given, lambda: _compile(program, cfg, arrays, noise, keys, again))
 
@@ -306,9 +333,11 @@ def _compile(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: 
 
     def advance(
         carry: LoopCarry, cfg: Config, arrays: Arrays, noise: Array, keys: Array, test: Held, again: object,
-        *span: Array,
+        low: Array, high: Array, rounds: Array, every: Array,
     ) -> LoopCarry:  # fmt: skip
-        one = lambda c, g, z, k: with_test(test).advance(c, g, noisy(arrays, z), k, again, *span)  # noqa: E731
+        own = with_test(test)
+        own.rounds, own.every = rounds, every
+        one = lambda c, g, z, k: own.advance(c, g, noisy(arrays, z), k, again, low, high)  # noqa: E731
         return over_runs(one, carry, cfg, noise, keys)
 
     def estimates(cfg: Config, arrays: Arrays, noise: Array, state: object) -> Array:
@@ -322,7 +351,7 @@ def _compile(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: 
         ahead = jax.jit(advance, donate_argnums=0)
         return _Compiled(
             started,
-            ahead.lower(carry, cfg, arrays, noise, keys, test, again, zero, zero).compile(of_runs(len(noise))),
+            ahead.lower(carry, cfg, arrays, noise, keys, test, again, *[zero] * 4).compile(of_runs(len(noise))),
             jax.jit(estimates).lower(cfg, arrays, noise, carry.state).compile(quickly()),
         )
     finally:

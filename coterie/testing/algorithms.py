@@ -101,8 +101,11 @@ def _noise(algorithm: Algorithm) -> np.ndarray:
 @cache
 def _recorded(algorithm: Algorithm) -> Trace:
     """Two seeds in one batch, everything recorded."""
-    runs = [Run(seed, algorithm.example, _noise(algorithm)) for seed in (0, 1)]
-    return simulate(algorithm, _layout(algorithm), runs, rounds=ROUNDS, record=True)
+    return simulate(algorithm, _layout(algorithm), _runs(algorithm), rounds=ROUNDS, record=True)
+
+
+def _runs(algorithm: Algorithm) -> list[Run]:
+    return [Run(seed, algorithm.example, _noise(algorithm)) for seed in (0, 1)]
 
 
 def check_protocol(algorithm: Algorithm) -> None:
@@ -144,6 +147,10 @@ def check_run(algorithm: Algorithm) -> None:
     need(trace.completed == ROUNDS, f"{trace.completed} of {ROUNDS} rounds")
     dim = _problem(algorithm).dim
     need(trace.points.shape == (2, len(SIZES), dim), f"points have shape {trace.points.shape}")
+    if algorithm.any_length:
+        again = simulate(algorithm, _layout(algorithm), _runs(algorithm), rounds=ROUNDS)
+        words = "a program of any length leads elsewhere: ANY_LENGTH, but `place.rounds` is read"
+        np.testing.assert_allclose(again.points, trace.points, rtol=1e-9, atol=1e-12, err_msg=words)
 
 
 def check_replay(algorithm: Algorithm) -> None:

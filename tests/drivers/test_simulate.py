@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import threading
@@ -19,6 +20,7 @@ import pytest
 
 from coterie.algorithms import dgd, dsgd
 from coterie.algorithms.base import Algorithm, Config, Inbox, Maybe, Needs, Place, Uniform, find
+from coterie.drivers import simulate as simulated
 from coterie.drivers.layout import Layout
 from coterie.drivers.program import Program
 from coterie.drivers.references import pooled
@@ -27,6 +29,7 @@ from coterie.errors import InputError
 from coterie.graphs import make_graph, mixing
 from coterie.privacy.events import NonPrivate
 from coterie.problems import Shard
+from coterie.testing.algorithms import check_run
 from tests.support import logistic_data, network, run
 
 SIZES = [5, 9, 3, 7, 4, 6, 8, 2, 5, 3]
@@ -359,6 +362,43 @@ def test_an_equal_run_reuses_the_compiled_program_and_a_changed_algorithm_does_n
     module.estimate = lambda cfg, place, state: 2 * dgd.estimate(cfg, place, state)
     twice = simulate(Algorithm.of("dgd", module), small(), runs, rounds=rounds)
     np.testing.assert_allclose(twice.points, 2 * first.points, rtol=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["even", "falling"])
+def test_one_program_serves_runs_of_every_length(schedule: str) -> None:
+    """Rounds, when curves are measured, noise of each round, the tail's start: all as in a program for them alone."""
+    cfg, runs = find("dp-dsgd").example, [Run(seed, find("dp-dsgd").example, 1.0) for seed in (0, 1)]
+    before = None
+    for rounds, every in ((7, 3), (12, 5)):
+        shape = np.ones(rounds) if schedule == "even" else np.linspace(2.0, 0.5, rounds)
+        layout = network(len(SIZES), SIZES, DIM, rounds=rounds, ridge=RIDGE, shape=shape)
+        found = simulate(find("dp-dsgd"), layout, runs, rounds=rounds, every=every)
+        alone = run("dp-dsgd", cfg, layout, rounds, noise=1.0, seeds=2, every=every)  # what is recorded has a length
+        np.testing.assert_allclose(found.points, alone.points, rtol=1e-9, atol=1e-12)
+        np.testing.assert_array_equal(found.rounds, alone.rounds)
+        for name, curve in alone.curves.items():
+            np.testing.assert_allclose(found.curves[name], curve, rtol=1e-9, atol=1e-12, err_msg=name)
+        kept = {key for key in simulated._KEPT if key[1:4] == (find("dp-dsgd"), simulated.SLOTS, None)}
+        assert kept
+        assert before in (None, kept)
+        before = kept
+
+
+def test_who_says_any_length_and_reads_the_rounds_is_found_out() -> None:
+    """By Python where rounds are calculated with, by the conformance tests where they are only compared with."""
+    own = find("dp-dsgd")
+
+    def calculates(cfg: Config, place: Place, t: Any, state: Any, inbox: Inbox) -> Any:
+        return own.absorb(cfg, place, jnp.minimum(t, place.rounds - 1), state, inbox)
+
+    def compares(cfg: Config, place: Place, t: Any, state: Any, inbox: Inbox) -> Any:
+        return own.absorb(cfg, place, jnp.where(t + 1 == place.rounds, 0, t), state, inbox)
+
+    with pytest.raises(TypeError, match="NoneType"):
+        check_run(dataclasses.replace(own, absorb=calculates))
+    with pytest.raises(AssertionError, match=r"place\.rounds"):
+        check_run(dataclasses.replace(own, absorb=compares))
+    check_run(own)
 
 
 def test_a_reused_program_reads_the_new_records_and_the_new_test_set() -> None:
