@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -180,7 +180,7 @@ def compare(
             points = [Point(p.cfg, p.noise, p.rounds, p.shape, p.terms) for p in batch.values()]
             tasks.append((method, points, seeds))
             asked.append((k, batch))
-    for place, found in over(run_points, tasks):
+    for place, found in over(run_points, tasks, alike=[_program(*task) for task in tasks]):
         k, batch = asked[place]
         for (epsilon, priced), measured in zip(batch.items(), found, strict=True):
             cell = _cell(methods[k], priced, epsilon, measured)
@@ -263,6 +263,13 @@ def _batches(prices: dict[float, Priced]) -> list[dict[float, Priced]]:
         key = (p.rounds, jax.tree.structure(p.cfg), counts, p.shape.tobytes(), p.terms)
         batches.setdefault(key, {})[epsilon] = p
     return list(batches.values())
+
+
+def _program(method: ComparedMethod, points: list[Point], seeds: int) -> Hashable:
+    """Equal of tasks that share a compiled program (`simulate`), as far as can be told from here."""
+    name, one = method.plan.algorithm.name, points[0]
+    length = () if find(name).any_length else (one.rounds, one.shape.tobytes())
+    return method.label, jax.tree.structure(one.cfg), length, one.terms, len(points)
 
 
 def run_points(method: ComparedMethod, points: list[Point], seeds: int) -> list[Measured]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import ExitStack
 from typing import Protocol, TypeVar, TypeVarTuple
 
 from coterie.errors import InputError
@@ -24,8 +25,10 @@ Given = TypeVarTuple("Given")
 class Engine(Protocol):
     """Runs a function on each of many arguments."""
 
-    def __call__(self, task: Callable[[*Given], T], arguments: Sequence[tuple[*Given]], /) -> Iterator[tuple[int, T]]:
-        """(place in the list, result) of each, as results come in."""
+    def __call__(
+        self, task: Callable[[*Given], T], arguments: Sequence[tuple[*Given]], /, alike: Sequence[Hashable] = ()
+    ) -> Iterator[tuple[int, T]]:
+        """(place in the list, result) of each, as results come in; tasks that are `alike` share what they compile."""
 
 
 CORES_EACH = 2  # a compiled run keeps about so many busy …
@@ -44,9 +47,9 @@ def make_engine(text: str) -> Engine:
     """
     kind, _, rest = text.partition(":")
     if kind == "local" and not rest and ":" not in text:
-        return lambda task, arguments: _local(task, arguments, _workers(len(arguments)))
+        return lambda task, arguments, alike=(): _local(task, arguments, _workers(len(arguments)), alike)
     if kind == "local" and rest.isdecimal() and int(rest) > 0:
-        return lambda task, arguments: _local(task, arguments, int(rest))
+        return lambda task, arguments, alike=(): _local(task, arguments, int(rest), alike)
     if text == "ray" or (text.startswith("ray://") and len(text) > 6):
         return _ray(text if rest else None)
     raise InputError(f"--engine must be local, local:N, ray or ray://HOST:PORT, got {text!r}")
@@ -85,19 +88,46 @@ def _alone(threads: int) -> None:
     os.environ.setdefault("NPROC", str(threads))
 
 
-def _local(task: Callable[[*Given], T], arguments: Sequence[tuple[*Given]], workers: int) -> Iterator[tuple[int, T]]:
+def _local(
+    task: Callable[[*Given], T], arguments: Sequence[tuple[*Given]], workers: int, alike: Sequence[Hashable] = ()
+) -> Iterator[tuple[int, T]]:
     if workers < 2:
         yield from ((k, task(*each)) for k, each in enumerate(arguments))
         return
-    # Processes are started anew, not forked: JAX has threads, and a fork copies their locks.
+    left: dict[Hashable, list[int]] = {}
+    for k, kind in enumerate(alike or range(len(arguments))):
+        left.setdefault(kind, []).append(k)
+    # Processes are started anew, not forked: JAX has threads, and a fork copies their locks. A pool for each, so that
+    # like tasks meet in one: it has compiled their program.
     anew, threads = multiprocessing.get_context("spawn"), max(1, _cores() // workers)
-    with ProcessPoolExecutor(workers, anew, initializer=_alone, initargs=(threads,)) as pool:
-        waiting = {pool.submit(task, *each): k for k, each in enumerate(arguments)}
+    with ExitStack() as closing:
+        pools = [
+            closing.enter_context(ProcessPoolExecutor(1, anew, initializer=_alone, initargs=(threads,)))
+            for _ in range(min(workers, len(arguments)))
+        ]
+        doing: dict[Future[T], tuple[ProcessPoolExecutor, Hashable, int]] = {}
+
+        def start(pool: ProcessPoolExecutor, last: Hashable = None) -> None:
+            if not left:
+                return
+            others = {kind for _, kind, _ in doing.values()}
+            kind = last if last in left else next((kind for kind in left if kind not in others), next(iter(left)))
+            k = left[kind].pop(0)
+            if not left[kind]:
+                del left[kind]
+            doing[pool.submit(task, *arguments[k])] = pool, kind, k
+
         try:
-            for done in as_completed(waiting):
-                yield waiting[done], done.result()
+            for pool in pools:
+                start(pool)
+            while doing:
+                for done in wait(doing, return_when=FIRST_COMPLETED).done:
+                    pool, kind, k = doing.pop(done)
+                    start(pool, kind)
+                    yield k, done.result()
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for pool in pools:
+                pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
@@ -107,7 +137,9 @@ def _ray(address: str | None) -> Engine:
     except ImportError:
         raise InputError("--engine ray needs Ray: pip install 'coterie[cluster]'") from None
 
-    def run(task: Callable[[*Given], T], arguments: Sequence[tuple[*Given]], /) -> Iterator[tuple[int, T]]:
+    def run(
+        task: Callable[[*Given], T], arguments: Sequence[tuple[*Given]], /, alike: Sequence[Hashable] = ()
+    ) -> Iterator[tuple[int, T]]:
         started = not ray.is_initialized()
         if started:
             ray.init(address, log_to_driver=False)

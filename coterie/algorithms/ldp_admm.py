@@ -21,6 +21,8 @@ seen; any loss with bounded or clipped gradients.
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -226,6 +228,7 @@ def mixture(cfg: Config, place: Place, t: Array, width: Array) -> LaplaceUniform
 
 def claim(cfg: Config, place: Place, delta: float) -> float:
     """The paper's worst case Σ β_t B_∞/D with B_∞ = V·unit: without the dimension, and for a record left out."""
+    place = jax.tree.map(np.asarray, place)  # JAX would compile each operation for every number of rounds
+    t: Any = np.arange(place.rounds)
     with jax.enable_x64(True):
-        t = jax.device_put(np.arange(place.rounds))
         return float(np.sum(sensitivity(cfg, place, t) / 2 / scale(cfg, place, t)))
