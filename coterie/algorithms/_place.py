@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -19,6 +20,11 @@ __all__ = ["Place", "Public", "Round"]
 
 
 Round = int | Int[Array, "..."]  # its number; traced in a run, and a row of them where all are priced at once
+
+if TYPE_CHECKING:
+    Rounds = int
+else:
+    Rounds = int | None  # None while a program that serves any number is traced: it cannot be calculated with
 
 
 class Place(eqx.Module):
@@ -38,7 +44,7 @@ class Place(eqx.Module):
     lipschitz: Float[Array, ""]  # V: half of what replacing a record can change of a gradient (`Problem.half_gap`)
     smoothness: Float[Array, ""]  # bound on a record's curvature
     dim: int = eqx.field(static=True)
-    rounds: int = eqx.field(static=True)
+    rounds: Rounds = eqx.field(static=True)
     agents: int = eqx.field(static=True)
     rows: int = eqx.field(static=True)  # records an agent may hold at most (the shard's padded length)
     factor: bool = eqx.field(static=True, default=False)  # whether `argmin` keeps a dense factor between rounds

@@ -199,8 +199,7 @@ def _for_any_length(arrays: Arrays) -> Arrays:
     # no round that there is none of is ever without noise
     shape = np.pad(place.shape, (0, _in_steps(place.rounds, ROUNDS) - place.rounds), mode="edge")
     shape, horizon = jax.device_put((shape, np.int32(place.rounds)))
-    none = cast(int, None)  # with which nobody can calculate
-    place = dataclasses.replace(place, rounds=none, shape=shape, horizon=horizon)
+    place = dataclasses.replace(place, rounds=cast(int, None), shape=shape, horizon=horizon)
     return eqx.tree_at(lambda a: a.place, arrays, place)
 
 
