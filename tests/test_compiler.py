@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -107,12 +108,21 @@ def test_options_that_this_xla_lacks_are_left_out(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(compiler, "BRIEF", {"xla_of_another_version": True, "xla_cpu_prefer_vector_width": "256"})
     monkeypatch.setattr(compiler, "WIDE", {"xla_of_another_version": "512"})
     assert compiler.quickly() == {"xla_cpu_prefer_vector_width": "256"}
-    assert compiler.of_runs(2) == compiler.of_runs(1) == {}
+    assert compiler.of_runs(2, math.inf) == compiler.of_runs(1, compiler.LONG) == {}
+    assert compiler.of_runs(1, 0) == compiler.quickly()
     assert compiler.brief(lambda x, y: x + y)(1.0, y=jnp.ones(2)).tolist() == [2, 2]
     with pytest.raises(jax.errors.JaxRuntimeError, match="xla_of_another_version"):
         jax.jit(lambda x: x, compiler_options=compiler.BRIEF)(1.0)
     assert compiler.by_size([1.0, np.ones(3)]) == compiler.quickly()
     assert compiler.by_size(np.empty(compiler.MUCH, np.int8)) == {}
+
+
+def test_a_short_loop_is_compiled_the_quick_way_and_a_batch_for_wide_registers() -> None:
+    runs, numbers = 8, compiler.LONG // 8
+    assert compiler.of_runs(1, compiler.LONG - 1) == compiler.BRIEF
+    assert compiler.of_runs(runs, numbers - 1) == {**compiler.WIDE, **compiler.BRIEF}
+    assert compiler.of_runs(runs, numbers) == compiler.WIDE
+    assert compiler.of_runs(1, compiler.LONG) == {}
 
 
 def test_the_command_factors_small_matrices_by_one_thread() -> None:

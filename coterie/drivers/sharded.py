@@ -31,11 +31,12 @@ import coterie
 from coterie.algorithms.base import Algorithm, Config
 from coterie.algorithms.batches import SHARED
 from coterie.drivers.checkpoint import Checkpoint
+from coterie.drivers.compiled import noisy, over_runs
 from coterie.drivers.layout import Arrays, Terrain
 from coterie.drivers.partition_graph import Traffic, make_traffic, partition_graph
 from coterie.drivers.program import Held, LoopCarry, Program, Test
 from coterie.drivers.seeds import IMPL, keys_of
-from coterie.drivers.simulate import Run, Trace, check_runs, in_pieces, make_trace, noisy, over_runs, stack
+from coterie.drivers.simulate import Run, Trace, check_runs, in_pieces, make_trace, stack
 from coterie.errors import InputError
 from coterie.exchange.choice import Broadcast, Exchange
 

@@ -1,40 +1,36 @@
 """Simulation: every agent in one compiled program, every seed and setting in one batch.
 
 Runs (seeds, numeric hyper-parameters, noise levels) are a `vmap` over the loop of `coterie.drivers.program`. From which
-round to which it goes is an argument of the compiled program, so the host can stop between pieces to show progress, or
-for good on Ctrl-C, without compiling again. So is how many rounds there are in all, where the algorithm does not ask
-(`ANY_LENGTH`).
+round to which it goes is an argument of the compiled program (`coterie.drivers.compiled`), so the host can stop between
+pieces to show progress, or for good on Ctrl-C, without compiling again.
 """
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import signal
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike, DTypeLike
-from jaxtyping import Array
 
 import coterie
 from coterie.algorithms.base import Algorithm, Config
 from coterie.algorithms.laws import Draw
-from coterie.compiler import of_runs, quickly
 from coterie.drivers.adaptive import Steering
 from coterie.drivers.checkpoint import Checkpoint, fingerprint
+from coterie.drivers.compiled import compiled, for_any_length
+from coterie.drivers.judging import Judge
 from coterie.drivers.layout import Arrays, Laid, Layout
-from coterie.drivers.program import Held, LoopCarry, Program, Test
+from coterie.drivers.program import LoopCarry, Program, Test
 from coterie.drivers.seeds import SEED_BITS, keys_of
 from coterie.errors import InputError
 from coterie.exchange.choice import Broadcast, Exchange
@@ -43,8 +39,6 @@ __all__ = ["Run", "Test", "Trace", "simulate"]
 
 T = TypeVar("T")
 A = TypeVar("A", bound=Arrays)
-ROUNDS, SLOTS = 1024, 32  # a program that serves any number of rounds has room for so many, or a multiple of that
-KEEP = 32  # compiled programs kept for later runs of equal structure and shapes
 PIECE_SECONDS = 0.25  # how long the host lets the compiled loop run before it shows progress (or hears Ctrl-C: 1 s) …
 WORTH, LONGEST = 10, 5.0  # … or so many times as long as a call costs without a round, but no longer than these seconds
 
@@ -117,19 +111,18 @@ def simulate(
 
         place = layout.arrays.place
         if algorithm.any_length and place.present is None and place.shape.ndim == 1 and not record:
-            program.slots = _in_steps(program.slots, SLOTS)
-            fit = _for_any_length
+            fit = for_any_length(program)
         else:
             fit = lambda arrays: arrays  # noqa: E731
 
         started = time.perf_counter()
-        compiled = _compiled(program, cfg, fit(layout.arrays), noise, keys, again)
+        own = compiled(program, cfg, fit(layout.arrays), noise, keys, again)
         arrays = fit(layout.placed)
-        carry = compiled.begin(cfg, arrays, noise, program.test)
+        carry = own.begin(cfg, arrays, noise, program.test)
         at = lambda *t: tuple(jnp.asarray(x, jnp.int32) for x in (*t, rounds, every))  # noqa: E731
         rest = (cfg, arrays, noise, keys, program.test, again)
         if jax.default_backend() != "cpu":  # no step, but the device loads its kernels, which is not part of any round
-            carry = jax.block_until_ready(compiled.advance(carry, *rest, *at(0, 0)))
+            carry = jax.block_until_ready(own.advance(carry, *rest, *at(0, 0)))
         first = 0
         if checkpoint is not None:
             names = (coterie.__version__, algorithm.slug, layout.problem.name, repr(exchange or Broadcast()))
@@ -144,32 +137,33 @@ def simulate(
         def advance(low: int, high: int) -> None:
             nonlocal carry
             if steer is None:
-                carry = jax.block_until_ready(compiled.advance(carry, *rest, *at(low, high)))
+                carry = jax.block_until_ready(own.advance(carry, *rest, *at(low, high)))
                 return
             for t in range(low, high):
                 factor = steer.before(t) if t < rounds else None
                 now = (cfg, _silent_from(arrays, steer.stopped), noise * (factor or 1.0), keys, program.test, again)
-                carry = jax.block_until_ready(compiled.advance(carry, *now, *at(t, t + 1)))
+                carry = jax.block_until_ready(own.advance(carry, *now, *at(t, t + 1)))
                 if factor is not None:
                     (said,) = jax.tree.leaves(carry.message)
                     steer.heard(layout.restore(np.asarray(said), 1)[0])
 
-        judge = _judge(program, arrays, len(runs)) if program.later else None
-        judged: dict[int, dict[str, np.ndarray]] = {}
+        judge = Judge(program, arrays) if program.later else None
 
-        def measured(slot: int) -> dict[str, np.ndarray]:
-            """All curves at a slot that the loop has passed, of every run. NumPy cuts: JAX would compile each shape."""
-            here = {name: np.asarray(curve)[:, slot] for name, curve in carry.curves.items()}
-            if judge is not None and slot not in judged:
-                judged[slot] = jax.tree.map(np.asarray, judge(here["models"]))
-            return {**judged.get(slot, {}), **{name: curve for name, curve in here.items() if name != "models"}}
+        def measured(slots: list[int]) -> list[dict[str, np.ndarray]]:
+            """All curves at slots that the loop has passed, of every run. NumPy cuts: JAX would compile each shape."""
+            here = {name: np.asarray(curve) for name, curve in carry.curves.items()}
+            judged = [{}] * len(slots) if judge is None else judge.at(slots, here.pop("models"))
+            return [
+                {**found, **{name: curve[:, k] for name, curve in here.items()}}
+                for k, found in zip(slots, judged, strict=True)
+            ]
 
         def shown(step: int) -> None:
             nonlocal told
             if progress is not None:
                 progress(step)
             while watch is not None and told < len(due) and due[told] <= step:
-                watch(due[told], {name: float(values[0]) for name, values in measured(told).items()})
+                watch(due[told], {name: float(values[0]) for name, values in measured([told])[0].items()})
                 told += 1
 
         keep = None if checkpoint is None else lambda done: checkpoint.save(done, carry)
@@ -178,29 +172,14 @@ def simulate(
         least = 1.0 if progress is watch is None else PIECE_SECONDS
         done = in_pieces(advance, first, rounds + 1, shown, keep=keep, every=often, least=least)
         with _interruptible():  # the first Ctrl-C does not lose what all rounds led to
-            slots = [measured(slot) for slot, t in enumerate(due) if t < done]
+            slots = measured([slot for slot, t in enumerate(due) if t < done])
         curves = {name: np.stack([values[name] for values in slots], axis=1) for name in slots[0]}
         run_s = time.perf_counter() - started
 
-        points = compiled.estimates(cfg, arrays, noise, carry.state)
+        points = own.estimates(cfg, arrays, noise, carry.state)
         trace = make_trace(program, layout, carry, points, done, {"compile_s": compile_s, "run_s": run_s}, curves)
         trace.extras["resumed"] = max(0, first - 1)
         return trace
-
-
-def _in_steps(number: int, step: int) -> int:
-    """The next multiple of a step."""
-    return -(-number // step) * step
-
-
-def _for_any_length(arrays: Arrays) -> Arrays:
-    """The arrays without how many rounds there are in their structure, so that one program serves many such numbers."""
-    place = arrays.place
-    # no round that there is none of is ever without noise
-    shape = np.pad(place.shape, (0, _in_steps(place.rounds, ROUNDS) - place.rounds), mode="edge")
-    shape, horizon = jax.device_put((shape, np.int32(place.rounds)))
-    place = dataclasses.replace(place, rounds=cast(int, None), shape=shape, horizon=horizon)
-    return eqx.tree_at(lambda a: a.place, arrays, place)
 
 
 def _silent_from(arrays: Arrays, stopped: int | None) -> Arrays:
@@ -264,99 +243,6 @@ def in_pieces(
     return done
 
 
-class _Compiled(NamedTuple):
-    """The three compiled functions of a run, for arguments of one structure and of one set of shapes."""
-
-    begin: Callable[..., LoopCarry]
-    advance: Callable[..., LoopCarry]
-    estimates: Callable[..., Array]
-
-
-_KEPT: OrderedDict[object, object] = OrderedDict()  # the last programs compiled, the latest at the end
-
-
-def _judge(program: Program, arrays: Arrays, runs: int) -> Callable[[np.ndarray], dict[str, Array]]:
-    """Measures models (runs, judges, d): a program of its own, the same for all algorithms and numbers of rounds."""
-    read = eqx.tree_at(lambda a: (a.place, a.agent_ids, a.adjacency), arrays, (None,) * 3, is_leaf=lambda x: x is None)
-    models = jax.ShapeDtypeStruct((runs, program.judges.size, arrays.place.dim), program.dtype)
-
-    def judge(arrays: Arrays, test: Held, models: Array) -> dict[str, Array]:
-        other = copy.copy(program)
-        other.test = test
-        return other.judged_models(arrays, jnp.swapaxes(models, 0, 1))
-
-    compiled = _kept(
-        (type(program), program.agents), (read, program.test, models),
-        lambda: jax.jit(judge).lower(read, program.test, models).compile(of_runs(runs)),
-    )  # fmt: skip
-    return lambda models: compiled(read, program.test, models)
-
-
-def _compiled(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: Array, again: object) -> _Compiled:
-    """Compile, or find what an equal run compiled: same algorithm, same static structure, same shapes.
-
-    Whatever tracing reads is in the key or is an argument; functions and modules are told apart by identity, so a
-    changed copy of an algorithm is another algorithm. A structure that cannot be hashed is compiled each time.
-    """
-    recorded = program.rounds if program.record else None
-    code = (type(program), program.algorithm, program.slots, recorded, program.later)
-    given = (cfg, arrays, noise, keys, program.test, again, program.exchange)
-    return _kept(code, given, lambda: _compile(program, cfg, arrays, noise, keys, again))
-
-
-def _kept(code: tuple, given: object, compile_it: Callable[[], T]) -> T:
-    """What `compile_it` makes, or made before of the same code for arguments of the same structure and shapes."""
-    leaves, structure = jax.tree.flatten(given)
-    where = (jax.default_backend(), getattr(jax.config, "jax_default_device", None))
-    key = (*code, *where, structure, tuple(jax.typeof(leaf) for leaf in leaves))
-    try:
-        if key in _KEPT:
-            _KEPT.move_to_end(key)
-            return cast(T, _KEPT[key])
-    except TypeError:
-        return compile_it()
-    made = _KEPT[key] = compile_it()
-    if len(_KEPT) > KEEP:
-        _KEPT.popitem(last=False)
-    return made
-
-
-def _compile(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: Array, again: object) -> _Compiled:
-    def with_test(test: Held) -> Program:  # its records are an argument: constants would tie the program to them
-        other = copy.copy(program)
-        other.test = test
-        return other
-
-    def begin(cfg: Config, arrays: Arrays, noise: Array, test: Held) -> LoopCarry:
-        return over_runs(lambda c, z: with_test(test).begin(c, noisy(arrays, z)), cfg, noise)
-
-    def advance(
-        carry: LoopCarry, cfg: Config, arrays: Arrays, noise: Array, keys: Array, test: Held, again: object,
-        low: Array, high: Array, rounds: Array, every: Array,
-    ) -> LoopCarry:  # fmt: skip
-        own = with_test(test)
-        own.rounds, own.every = rounds, every
-        one = lambda c, g, z, k: own.advance(c, g, noisy(arrays, z), k, again, low, high)  # noqa: E731
-        return over_runs(one, carry, cfg, noise, keys)
-
-    def estimates(cfg: Config, arrays: Arrays, noise: Array, state: object) -> Array:
-        return jax.vmap(lambda c, s, z: program.estimates(c, noisy(arrays, z), s))(cfg, state, noise)
-
-    test, program.test = program.test, None  # so that nothing kept for later holds anybody's records
-    try:
-        started = jax.jit(begin).lower(cfg, arrays, noise, test).compile(quickly())
-        carry = started.out_info
-        zero = jax.ShapeDtypeStruct((), jnp.int32)
-        ahead = jax.jit(advance, donate_argnums=0)
-        return _Compiled(
-            started,
-            ahead.lower(carry, cfg, arrays, noise, keys, test, again, *[zero] * 4).compile(of_runs(len(noise))),
-            jax.jit(estimates).lower(cfg, arrays, noise, carry.state).compile(quickly()),
-        )
-    finally:
-        program.test = test
-
-
 @contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
     """The first Ctrl-C is noted and ends the loop between two pieces; a second one stops at once."""
@@ -404,21 +290,9 @@ def make_trace(
     return trace
 
 
-def noisy(arrays: A, noise: Array) -> A:
-    """The arrays with these noise multipliers in every agent's place."""
-    return eqx.tree_at(lambda a: a.place.noise, arrays, noise)
-
-
 def stack(configs: Sequence[Config], dtype: DTypeLike) -> Config:
     """One config whose numbers carry a leading run axis."""
     structures = {jax.tree.structure(c) for c in configs}
     if len(structures) > 1:
         raise InputError("runs of one batch may differ in numbers only, not in options or in which numbers are set")
     return jax.tree.map(lambda *x: jax.device_put(np.asarray(x, dtype)), *configs)
-
-
-def over_runs(f: Callable[..., T], *args: object) -> T:
-    """f over the batch of runs; a single run is not batched, which would cost it a fifth of its speed."""
-    if jax.tree.leaves(args[-1])[0].shape[0] > 1:
-        return jax.vmap(f)(*args)
-    return jax.tree.map(lambda x: x[None], f(*jax.tree.map(lambda x: x[0], args)))

@@ -57,6 +57,10 @@ class Sparse(eqx.Module):
     def __matmul__(self, point: Float[Array, " d"]) -> Float[Array, " rows"]:
         return self.dense @ point
 
+    def read(self, points: int) -> int:
+        """How many numbers a sum at so many points goes through, for each of them."""
+        return int((self.dense if points < FEW else self.value).size)
+
     @property
     def norms(self) -> Float[Array, "*agents rows"]:
         """Of the rows; a record is no variable, and the norm of zeros has no derivative."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from coterie.algorithms.base import find
-from coterie.drivers import carried, program, simulate
+from coterie.drivers import carried, compiled, program, simulate
 from coterie.drivers.layout import Layout, make_layout
 from coterie.drivers.simulate import Run
 from coterie.graphs import make_graph, mixing
@@ -33,9 +33,9 @@ def test_a_run_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, traces = [Run(seed, algorithm.example, 0.1) for seed in (0, 1)], []
     for many in (1 << 40, 1):
         monkeypatch.setattr(carried, "MANY", many)
-        simulate._KEPT.clear()
+        compiled._KEPT.clear()
         traces.append(simulate.simulate(algorithm, laid, runs, rounds=9, every=3))
-    simulate._KEPT.clear()
+    compiled._KEPT.clear()
     assert found[0] is None
     assert found[1] is not None
     assert 0 in found[1].same
@@ -51,7 +51,7 @@ def test_who_may_be_silent_keeps_both(monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm, found = find("ipp-admm"), []
     monkeypatch.setattr(carried, "MANY", 1)
     monkeypatch.setattr(program, "carried", lambda *args: found.append(carried.carried(*args)) or found[-1])
-    simulate._KEPT.clear()
+    compiled._KEPT.clear()
     simulate.simulate(algorithm, layout(), [Run(0, algorithm.example, 0.1)], rounds=2)
-    simulate._KEPT.clear()
+    compiled._KEPT.clear()
     assert found == [None]

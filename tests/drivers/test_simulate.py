@@ -6,9 +6,8 @@ import dataclasses
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import cache
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +19,8 @@ import pytest
 
 from coterie.algorithms import dgd, dsgd
 from coterie.algorithms.base import Algorithm, Config, Inbox, Maybe, Needs, Place, Uniform, find
-from coterie.drivers import simulate as simulated
+from coterie.drivers import compiled
+from coterie.drivers.judging import Judge
 from coterie.drivers.layout import Layout
 from coterie.drivers.program import Program
 from coterie.drivers.references import pooled
@@ -138,6 +138,13 @@ def test_what_is_measured_after_the_loop_is_what_the_loop_would_measure(monkeypa
     assert after.curves.keys() == inside.curves.keys()
     for name, curve in inside.curves.items():
         np.testing.assert_allclose(after.curves[name], curve, atol=1e-14, err_msg=name)
+    monkeypatch.setattr("coterie.drivers.program.ROOM", 1 << 18)
+    for block, roomy in ((3, 1 << 22), (48, 1 << 22), (48, 0)):  # 8 models by three calls, by one, or two a call
+        monkeypatch.setattr("coterie.drivers.judging.BLOCK", block)
+        monkeypatch.setattr("coterie.drivers.judging.ROOMY", roomy)
+        blocks = simulate(find("dgd"), small(), runs, rounds=ROUNDS, every=3, test=held_out)
+        for name, curve in inside.curves.items():
+            np.testing.assert_allclose(blocks.curves[name], curve, atol=1e-14, err_msg=name)
     assert [t for t, _ in heard] == [0, 3, 6, 7]
     for slot, (_, found) in enumerate(heard):
         assert found == {name: curve[0, slot] for name, curve in after.curves.items()}
@@ -312,20 +319,13 @@ def test_ctrl_c_leaves_a_usable_partial_trace() -> None:
 
 def test_ctrl_c_while_models_are_measured_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """All rounds are done by then."""
-    module, before = import_module("coterie.drivers.simulate"), signal.getsignal(signal.SIGINT)
-    judge_of, hits = module._judge, []
+    before, at, hits = signal.getsignal(signal.SIGINT), Judge.at, []
 
-    def interrupted(*given: Any) -> Callable[[jax.Array], dict[str, jax.Array]]:
-        judge = judge_of(*given)
+    def interrupted(self: Judge, slots: Sequence[int], models: np.ndarray) -> list[dict[str, np.ndarray]]:
+        hits.append(os.kill(os.getpid(), signal.SIGINT))
+        return at(self, slots, models)
 
-        def measured(models: jax.Array) -> dict[str, jax.Array]:
-            if not hits:
-                hits.append(os.kill(os.getpid(), signal.SIGINT))
-            return judge(models)
-
-        return measured
-
-    monkeypatch.setattr(module, "_judge", interrupted)
+    monkeypatch.setattr(Judge, "at", interrupted)
     trace = simulate(find("dgd"), small(), [Run(0, dgd.EXAMPLE)], rounds=20)
     assert hits
     assert trace.completed == 20
@@ -378,7 +378,7 @@ def test_one_program_serves_runs_of_every_length(schedule: str) -> None:
         np.testing.assert_array_equal(found.rounds, alone.rounds)
         for name, curve in alone.curves.items():
             np.testing.assert_allclose(found.curves[name], curve, rtol=1e-9, atol=1e-12, err_msg=name)
-        kept = {key for key in simulated._KEPT if key[1:4] == (find("dp-dsgd"), simulated.SLOTS, None)}
+        kept = {key for key in compiled._KEPT if key[1:4] == (find("dp-dsgd"), compiled.SLOTS, None)}
         assert kept
         assert before in (None, kept)
         before = kept
