@@ -28,13 +28,14 @@ __all__ = ["brief", "by_size", "mend", "need_mended", "of_runs", "one_thread", "
 
 # How a program is compiled: `compiler_options` of JAX. On a core with registers of 512 bits XLA uses half of them
 # unless it is told to: of many runs side by side that is a fifth faster, of a single one up to a fifth slower. Its
-# newer way to make loops takes up to twice as long to compile, and the loops are as fast or up to twice as fast: a
-# program that is over in milliseconds does not earn that back, nor does a run of a second or two.
+# newer way to make loops takes up to twice as long to compile, which a program that is over in milliseconds does not
+# earn back. Loops over many runs are as fast without it, but for those that solve: these may take twice as long.
 Options = dict[str, str | bool]
 WIDE: Options = {"xla_cpu_prefer_vector_width": "512"}
 BRIEF: Options = {"xla_cpu_use_fusion_emitters": False}
 MUCH = 1 << 23  # numbers of which a few passes take as long as compiling does
-LONG = 1 << 30  # numbers that a run goes through, a pass for each round, which take so much longer than compiling
+# numbers that are gone through, in all rounds and runs, below which compiling quickly takes less time in all
+OF_ONE, OF_MANY, OF_MANY_SOLVED = 1 << 26, 1 << 33, 3 << 29
 P = ParamSpec("P")
 T = TypeVar("T")
 FLAG = "--xla_cpu_experimental_ynn_fusion_type="
@@ -88,9 +89,11 @@ def by_size(given: object) -> Options:
     return quickly() if sum(np.size(x) for x in jax.tree.leaves(given)) < MUCH else {}
 
 
-def of_runs(count: int, numbers: float) -> Options:
+def of_runs(count: int, numbers: float, solves: bool) -> Options:
     """How to compile a loop over so many runs side by side, each of which goes through so many numbers of records."""
-    return _known({**(WIDE if count > 1 else {}), **(BRIEF if count * numbers < LONG else {})})
+    if count == 1:
+        return _known(BRIEF if numbers < OF_ONE else {})
+    return _known({**WIDE, **(BRIEF if count * numbers < (OF_MANY_SOLVED if solves else OF_MANY) else {})})
 
 
 def _known(options: Options) -> Options:

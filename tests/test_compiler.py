@@ -108,8 +108,8 @@ def test_options_that_this_xla_lacks_are_left_out(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(compiler, "BRIEF", {"xla_of_another_version": True, "xla_cpu_prefer_vector_width": "256"})
     monkeypatch.setattr(compiler, "WIDE", {"xla_of_another_version": "512"})
     assert compiler.quickly() == {"xla_cpu_prefer_vector_width": "256"}
-    assert compiler.of_runs(2, math.inf) == compiler.of_runs(1, compiler.LONG) == {}
-    assert compiler.of_runs(1, 0) == compiler.quickly()
+    assert compiler.of_runs(2, math.inf, False) == compiler.of_runs(1, math.inf, False) == {}
+    assert compiler.of_runs(1, 0, False) == compiler.quickly()
     assert compiler.brief(lambda x, y: x + y)(1.0, y=jnp.ones(2)).tolist() == [2, 2]
     with pytest.raises(jax.errors.JaxRuntimeError, match="xla_of_another_version"):
         jax.jit(lambda x: x, compiler_options=compiler.BRIEF)(1.0)
@@ -117,12 +117,19 @@ def test_options_that_this_xla_lacks_are_left_out(monkeypatch: pytest.MonkeyPatc
     assert compiler.by_size(np.empty(compiler.MUCH, np.int8)) == {}
 
 
-def test_a_short_loop_is_compiled_the_quick_way_and_a_batch_for_wide_registers() -> None:
-    runs, numbers = 8, compiler.LONG // 8
-    assert compiler.of_runs(1, compiler.LONG - 1) == compiler.BRIEF
-    assert compiler.of_runs(runs, numbers - 1) == {**compiler.WIDE, **compiler.BRIEF}
-    assert compiler.of_runs(runs, numbers) == compiler.WIDE
-    assert compiler.of_runs(1, compiler.LONG) == {}
+@pytest.mark.parametrize(
+    ("runs", "solves", "most"),
+    [
+        (1, False, compiler.OF_ONE), (1, True, compiler.OF_ONE), (8, False, compiler.OF_MANY),
+        (8, True, compiler.OF_MANY_SOLVED),
+    ],
+)  # fmt: skip
+def test_a_short_loop_is_compiled_the_quick_way_and_a_batch_for_wide_registers(
+    runs: int, solves: bool, most: int
+) -> None:
+    wide = compiler.WIDE if runs > 1 else {}
+    assert compiler.of_runs(runs, most // runs - 1, solves) == {**wide, **compiler.BRIEF}
+    assert compiler.of_runs(runs, most // runs, solves) == wide
 
 
 def test_the_command_factors_small_matrices_by_one_thread() -> None:

@@ -21,9 +21,9 @@ from jaxtyping import Array
 
 from coterie.algorithms.base import Config
 from coterie.compiler import Options, of_runs, quickly
-from coterie.drivers.layout import Arrays
+from coterie.drivers.layout import Arrays, Group
 from coterie.drivers.program import Held, LoopCarry, Program
-from coterie.problems import HeldShard, Shard
+from coterie.problems import HeldShard
 from coterie.problems.sparse import Sparse
 
 __all__ = ["Compiled", "compiled", "for_any_length", "kept", "noisy", "over_runs"]
@@ -75,15 +75,18 @@ def compiled(program: Program, cfg: Config, arrays: Arrays, noise: Array, keys: 
 
 
 def _how(program: Program, arrays: Arrays, runs: int) -> Options:
-    """How to compile the loop so that it takes least in all, if it reads every record once in every round."""
+    """How to compile the loop so that it takes least in all: in every round it reads all records, or matrices too."""
+    solves, d = program.algorithm.solves, arrays.place.dim
 
-    def read(shard: Shard) -> float:
-        if not isinstance(shard, HeldShard):
+    def read(group: Group) -> float:
+        shards = group.shards
+        if not isinstance(shards, HeldShard):
             return math.inf
-        features = shard.features
-        return features.read(runs) if isinstance(features, Sparse) else shard.targets.size * shard.problem.dim
+        features = shards.features
+        records = features.read(runs) if isinstance(features, Sparse) else shards.targets.size * d
+        return records + (group.high - group.low) * d**2 * solves
 
-    return of_runs(runs, program.rounds * sum(read(group.shards) for group in arrays.groups))
+    return of_runs(runs, cast(int, program.rounds) * sum(map(read, arrays.groups)), solves)
 
 
 def _compile(

@@ -47,7 +47,9 @@ class Judge:
         block = BLOCK if len(models) > 1 and self._records() * BLOCK <= ROOMY else runs
         given = self._arrays, self._program.test, jax.ShapeDtypeStruct((block, *models.shape[1:]), models.dtype)
         code = type(self._program), self._program.agents
-        compiled = kept(code, given, lambda: jax.jit(self._judged).lower(*given).compile(of_runs(block, math.inf)))
+        compiled = kept(
+            code, given, lambda: jax.jit(self._judged).lower(*given).compile(of_runs(block, math.inf, False))
+        )
         parts = []
         for low in range(0, len(models), block):
             some = models[low : low + block]
