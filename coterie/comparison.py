@@ -17,7 +17,7 @@ from typing import TypedDict
 
 import jax
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtr, stdtrit  # Student's distribution, without scipy.stats, which takes long to load
 
 import coterie
 from coterie.algorithms.base import Config, find
@@ -207,8 +207,8 @@ def paired(cells: list[Cell]) -> list[PairedMethods]:
             if len(gap) < 3 or not np.isfinite(gap).all():
                 continue
             mean, error = float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap)))
-            reach = float(student.ppf(0.975, len(gap) - 1)) * error
-            p = float(2 * student.sf(abs(mean) / error, len(gap) - 1)) if error else float(mean == 0)
+            reach = float(stdtrit(len(gap) - 1, 0.975)) * error
+            p = float(2 * stdtr(len(gap) - 1, -abs(mean) / error)) if error else float(mean == 0)
             found.append(
                 {
                     "epsilon": epsilon, "one": best["method"], "other": other["method"], "seeds": len(gap),
