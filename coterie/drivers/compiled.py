@@ -84,7 +84,7 @@ def _how(program: Program, arrays: Arrays, runs: int) -> Options:
             return math.inf
         features = shards.features
         records = features.read(runs) if isinstance(features, Sparse) else shards.targets.size * d
-        return records + (group.high - group.low) * d**2 * solves
+        return float(records + (group.high - group.low) * d**2 * solves)
 
     return of_runs(runs, cast(int, program.rounds) * sum(map(read, arrays.groups)), solves)
 

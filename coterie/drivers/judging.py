@@ -66,4 +66,4 @@ class Judge:
     def _records(self) -> float:
         """How many there are in memory, padding included."""
         shards = [group.shards for group in self._arrays.groups]
-        return sum(s.targets.size if isinstance(s, HeldShard) else math.inf for s in shards)
+        return float(sum(s.targets.size if isinstance(s, HeldShard) else math.inf for s in shards))
