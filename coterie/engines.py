@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from typing import Protocol, TypeVar, TypeVarTuple
 
@@ -123,11 +124,17 @@ def _local(
             while doing:
                 for done in wait(doing, return_when=FIRST_COMPLETED).done:
                     pool, kind, k = doing.pop(done)
-                    start(pool, kind)
+                    if done.exception() is None:
+                        start(pool, kind)
                     yield k, done.result()
-        except BaseException:
+        except BaseException as error:
             for pool in pools:
                 pool.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, BrokenProcessPool):
+                raise InputError(
+                    f"one of {len(pools)} processes was killed, perhaps as memory ran out: run it again with fewer, "
+                    "such as --engine local:1; what was stored is kept"
+                ) from None
             raise
 
 

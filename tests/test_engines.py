@@ -28,6 +28,15 @@ def test_a_pool_runs_every_task_elsewhere() -> None:
     assert [v for _, (v, pid) in make_engine("local:1")(cube, [(2,), (3,)]) if pid == os.getpid()] == [8, 27]
 
 
+def dies(x: int) -> int:
+    os._exit(x)
+
+
+def test_a_process_that_is_killed_is_told_in_one_line() -> None:
+    with pytest.raises(InputError, match=r"one of 2 processes was killed.*--engine local:1"):
+        list(make_engine("local:2")(dies, [(1,), (2,), (3,)]))
+
+
 def threads(_: int) -> list[str]:
     """The threads that XLA computes with, once it has computed something."""
     import jax
