@@ -28,11 +28,12 @@ __all__ = ["brief", "by_size", "mend", "need_mended", "of_runs", "one_thread", "
 
 # How a program is compiled: `compiler_options` of JAX. On a core with registers of 512 bits XLA uses half of them
 # unless it is told to: of many runs side by side that is a fifth faster, of a single one up to a fifth slower. Its
-# newer way to make loops takes up to twice as long to compile, which a program that is over in milliseconds does not
-# earn back. Loops over many runs are as fast without it, but for those that solve: these may take twice as long.
+# newer way to make loops and the most that LLVM can do take up to twice as long to compile, which a program that is
+# over in milliseconds does not earn back. Loops over many runs are as fast without them, but for those that solve:
+# these may take twice as long.
 Options = dict[str, str | bool]
 WIDE: Options = {"xla_cpu_prefer_vector_width": "512"}
-BRIEF: Options = {"xla_cpu_use_fusion_emitters": False}
+BRIEF: Options = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": "1"}
 MUCH = 1 << 23  # numbers of which a few passes take as long as compiling does
 # numbers that are gone through, in all rounds and runs, below which compiling quickly takes less time in all
 OF_ONE, OF_MANY, OF_MANY_SOLVED = 1 << 26, 1 << 33, 3 << 29
