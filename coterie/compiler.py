@@ -98,8 +98,10 @@ def of_runs(count: int, numbers: float, solves: bool) -> Options:
 
 
 def _known(options: Options) -> Options:
-    """Those that this XLA has: they say how long things take and nothing else, and come and go with its versions."""
-    return {name: value for name, value in options.items() if _is_known(name, value)}
+    """Those that this XLA has and that nobody has set: they say how long things take and nothing else, and come and go
+    with its versions."""
+    asked = {flag.partition("=")[0].lstrip("-") for flag in os.environ.get("XLA_FLAGS", "").split()}
+    return {name: value for name, value in options.items() if name not in asked and _is_known(name, value)}
 
 
 @cache

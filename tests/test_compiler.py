@@ -39,7 +39,7 @@ def steepest(x: jax.Array) -> jax.Array:
 @pytest.mark.parametrize(
     ("program", "shape"), [(squares, (40_000, 3)), (level, (5, 288, 64)), (steepest, (5, 288, 64))]
 )  # fmt: skip
-def test_programs_that_came_out_wrong(program: Callable, shape: tuple[int, ...], kind: type) -> None:
+def test_programs_that_came_out_wrong_anew(program: Callable, shape: tuple[int, ...], kind: type) -> None:
     values = np.random.default_rng(0).uniform(size=shape)
     want = {
         squares: lambda x: np.sum(x**2, axis=-1), level: lambda x: 3.0 * np.sum(x, axis=-1),
@@ -105,6 +105,7 @@ def test_a_jax_that_started_without_it_is_refused(before: str, flags: str, refus
 
 def test_options_that_this_xla_lacks_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """They come and go with its versions, and one that it does not know is an error of its own."""
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
     monkeypatch.setattr(compiler, "BRIEF", {"xla_of_another_version": True, "xla_cpu_prefer_vector_width": "256"})
     monkeypatch.setattr(compiler, "WIDE", {"xla_of_another_version": "512"})
     assert compiler.quickly() == {"xla_cpu_prefer_vector_width": "256"}
@@ -125,11 +126,19 @@ def test_options_that_this_xla_lacks_are_left_out(monkeypatch: pytest.MonkeyPatc
     ],
 )  # fmt: skip
 def test_a_short_loop_is_compiled_the_quick_way_and_a_batch_for_wide_registers(
-    runs: int, solves: bool, most: int
+    runs: int, solves: bool, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
     wide = compiler.WIDE if runs > 1 else {}
     assert compiler.of_runs(runs, most // runs - 1, solves) == {**wide, **compiler.BRIEF}
     assert compiler.of_runs(runs, most // runs, solves) == wide
+
+
+def test_what_somebody_has_set_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = compiler.BRIEF.items()
+    monkeypatch.setenv("XLA_FLAGS", f"--{one[0]}=0 {FLAG}")
+    assert compiler.quickly() == dict([other])
+    assert compiler.of_runs(2, math.inf, False) == compiler.WIDE
 
 
 def test_the_command_factors_small_matrices_by_one_thread() -> None:
