@@ -184,8 +184,8 @@ def _couple(
         above = jnp.where(jnp.isfinite(own), slope * over, jnp.nan)
         return own, theirs, (over, above), say(shards[0], t, third, {**moved, "test": draw["test"] + slope})[1]
 
-    def one(key: Array) -> TwoWorlds:
-        def step(carry: tuple, t: Array) -> tuple[tuple, dict[str, PyTree]]:
+    def step(carry: tuple, t: Array) -> tuple[tuple, dict[str, PyTree]]:
+        def one(key: Array, carry: tuple) -> tuple[tuple, dict[str, PyTree]]:
             ((first, second), third), memories, last = carry
             draw = _draw(laws, jax.random.fold_in(key, t), grid)
             edges, certain, heights = jnp.zeros(()), jnp.array(False), (unknown, unknown)
@@ -231,15 +231,20 @@ def _couple(
             }
             return ((states, late), kept, shown), row
 
-        state, memory = begin(algorithm, cfg, place, degree)
-        third = state if "bar" in laws else None
-        start = (((state, state), third), (memory, memory), greet(algorithm, cfg, place, shards[0]))
-        ((states, _), _, _), rows = jax.lax.scan(step, start, jnp.arange(place.rounds))
-        one, two = (algorithm.estimate(cfg, place, s) for s in states)
-        answer = _apart(one, two)
-        return TwoWorlds(**rows, answer=jnp.where(jnp.isnan(answer), jnp.inf, answer))
+        return jax.vmap(one)(keys, carry)
 
-    return jax.vmap(one)(keys)
+    def differ(states: tuple[PyTree, PyTree]) -> Array:
+        apart = _apart(*(algorithm.estimate(cfg, place, s) for s in states))
+        return jnp.where(jnp.isnan(apart), jnp.inf, apart)
+
+    state, memory = begin(algorithm, cfg, place, degree)
+    third = state if "bar" in laws else None
+    start = (((state, state), third), (memory, memory), greet(algorithm, cfg, place, shards[0]))
+    # transcripts side by side within a round: the other way round JAX would trace the round anew for each thing kept
+    everywhere = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *jnp.shape(x))), start)
+    ((states, _), _, _), rows = jax.lax.scan(step, everywhere, jnp.arange(place.rounds))
+    rows = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows)
+    return TwoWorlds(**rows, answer=jax.vmap(differ)(states))
 
 
 # ---- draws -----------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from coterie.privacy.events import (
 )
 
 E = TypeVar("E", bound=Event)
+PIECE = 24  # transcripts that are priced at once, so that one compiled program serves any number of them
 
 __all__ = ["Declared", "Limits", "declare", "limits", "told"]
 
@@ -75,10 +76,14 @@ class Declared:
 
 def declare(setting: Setting, messages: PyTree) -> Declared:
     """What `cost` says of each message, which may carry its price (a batch size) with it."""
-    with jax.enable_x64(True):
-        whole = _costs(setting.algorithm, setting.cfg, setting.place, jax.device_put(messages))
-    whole = jax.tree.map(np.asarray, whole)
+    messages = jax.tree.map(np.asarray, messages)
     count, rounds = jax.tree.leaves(messages)[0].shape[0], range(setting.place.rounds)
+    with jax.enable_x64(True):
+        parts = [
+            _costs(setting.algorithm, setting.cfg, setting.place, jax.tree.map(lambda x: x[k : k + PIECE], messages))  # noqa: B023
+            for k in range(0, count, PIECE)
+        ]
+    whole = jax.tree.map(lambda *x: np.concatenate(x), *parts)
     leaves, structure = jax.tree.flatten(whole)
     known: dict[tuple[bytes, ...], tuple[list[Event], Limits]] = {}
 
