@@ -28,6 +28,7 @@ def run_events(algorithm: Algorithm, cfg: Config, place: Place, rounds: int | No
 
 def costs(algorithm: Algorithm, cfg: Config, place: Place, rounds: int) -> tuple[Event, ...]:
     """The events of so many rounds at once; settings that are numbers are arguments of the compiled program."""
+    place = jax.tree.map(np.asarray, place)  # a number of Python's and one of JAX's would be two programs
     try:
         return _costs(algorithm, jax.tree.map(np.float64, cfg), place, rounds)
     except jax.errors.ConcretizationTypeError:  # an algorithm of a user's own asks how large one is

@@ -38,6 +38,7 @@ from coterie.algorithms._sampling import DeadlineGaussian, Pace
 from coterie.algorithms.base import Algorithm, Config, Place, Round, find
 from coterie.algorithms.batches import axes
 from coterie.algorithms.laws import Grid, Inside, L2LaplaceLaw, LaplaceLaw, Law, Normal, Shared, Uniform
+from coterie.compiler import brief
 from coterie.errors import InputError
 from coterie.exchange.choice import Exchange, Quantized
 from coterie.exchange.kinds import broadcast, quantized, secret_sum
@@ -344,9 +345,19 @@ def noise_scales(algorithm: Algorithm, cfg: Config, places: Place) -> np.ndarray
 def _everywhere(f: Callable[[Config, Place, Round], T], cfg: Config, places: Place) -> T:
     """f(cfg, place, t) of every party and round."""
     with jax.enable_x64(True):
-        one = lambda p, t: jax.tree.map(lambda x: jnp.broadcast_to(x, ()), f(cfg, p, t))  # noqa: E731
-        per_round = lambda p: jax.vmap(lambda t: one(p, t))(jnp.arange(places.rounds))  # noqa: E731
-        return jax.tree.map(lambda x: np.asarray(x, float), jax.jit(jax.vmap(per_round, (axes(places),)))(places))
+        places = jax.tree.map(np.asarray, places)
+        try:
+            found = _of_all(f, jax.tree.map(np.float64, cfg), places)
+        except jax.errors.ConcretizationTypeError:  # an algorithm of a user's own asks how large a setting is
+            found = _of_all(f, cfg, places)
+        return jax.tree.map(lambda x: np.asarray(x, float), found)
+
+
+@brief
+def _of_all(f: Callable[[Config, Place, Round], T], cfg: Config, places: Place) -> T:
+    one = lambda p, t: jax.tree.map(lambda x: jnp.broadcast_to(x, ()), f(cfg, p, t))  # noqa: E731
+    per_round = lambda p: jax.vmap(lambda t: one(p, t))(jnp.arange(places.rounds))  # noqa: E731
+    return jax.vmap(per_round, (axes(places),))(places)
 
 
 def _need_reach(algorithm: Algorithm, cfg: Config, places: Place, scale: np.ndarray, bound: float) -> None:

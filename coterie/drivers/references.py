@@ -6,15 +6,18 @@ decentralized run between. The other, every party alone, is `coterie.worth.home`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from coterie.algorithms.base import Place
 from coterie.algorithms.batches import axes
 from coterie.compiler import by_size
+from coterie.drivers.compiled import kept
 from coterie.drivers.layout import Arrays, Group, Layout
 from coterie.problems import Problem, Solver, SolverSettings
 from coterie.problems.solve import newton_like, projected, quasi_newton
@@ -39,25 +42,25 @@ def minimise(
 
 def pooled(layout: Layout) -> np.ndarray:
     """The minimiser of (1/N) Σ_i f_i, to gradient norm 1e-9 (in float64) where the problem is convex."""
-    place, problem = layout.placed.place, layout.problem
-    dtype = place.start.dtype
-    how = SolverSettings(max_steps=500)
-    tolerance = 1e-9 if dtype == jnp.float64 else 1e-5
+    given = layout.placed.place, layout.placed.groups
+    with jax.enable_x64(given[0].start.dtype == jnp.float64):
+        solve = partial(_pooled, layout.problem)
+        how = by_size(given)
+        compiled = kept((_pooled, layout.problem, *how), given, lambda: jax.jit(solve).lower(*given).compile(how))
+        return np.asarray(compiled(*given))
 
-    def solve(x: Array, groups: list[Group]) -> Array:  # an argument: as constants, records would be compiled in
-        def mean(f_name: str, x: Array) -> Array:
-            total = jnp.zeros(())
-            for g in groups:
-                total = total + jnp.sum(jax.vmap(lambda s: getattr(s, f_name)(x), (axes(g.shards),))(g.shards), axis=0)
-            return total / place.agents
 
-        value, slope, hessian = (lambda v, name=name: mean(name, v) for name in ("value", "slope", "hessian"))
-        smoothness = jnp.max(place.unit * place.count) * problem.smoothness + place.ridge
-        return minimise(problem, value, slope, hessian, x, smoothness, how, tolerance)
+def _pooled(problem: Problem, place: Place, groups: Sequence[Group]) -> Array:
+    def mean(f_name: str, x: Array) -> Array:
+        total = jnp.zeros(())
+        for g in groups:
+            total = total + jnp.sum(jax.vmap(lambda s: getattr(s, f_name)(x), (axes(g.shards),))(g.shards), axis=0)
+        return total / place.agents
 
-    with jax.enable_x64(dtype == jnp.float64):
-        given = place.start, layout.placed.groups
-        return np.asarray(jax.jit(solve, compiler_options=by_size(given))(*given))
+    value, slope, hessian = (lambda v, name=name: mean(name, v) for name in ("value", "slope", "hessian"))
+    smoothness = jnp.max(place.unit * place.count) * problem.smoothness + place.ridge
+    tolerance = 1e-9 if place.start.dtype == jnp.float64 else 1e-5
+    return minimise(problem, value, slope, hessian, place.start, smoothness, SolverSettings(max_steps=500), tolerance)
 
 
 def objective(layout: Layout) -> Callable[[np.ndarray], float]:
