@@ -7,9 +7,10 @@ import os
 import re
 import tempfile
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Generator, Iterator
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ import numpy as np
 import pytest
 from _pytest.doctest import DoctestModule
 from hypothesis import is_hypothesis_test, settings
-from jax._src import core
+from jax._src import compiler, core
 from jax._src.interpreters import mlir
 from jax.experimental.compilation_cache import compilation_cache
 
 import coterie  # noqa: F401  # before JAX computes anything
 
+ALIKE = 500  # compiled programs that are kept for others that are alike
 _programs = Path(tempfile.gettempdir()) / f"coterie-tests-jax-{jax.__version__}"
 _programs.mkdir(mode=0o700, exist_ok=True)
 jax.config.update("jax_compilation_cache_dir", str(_programs))
@@ -56,8 +58,26 @@ def _one_context() -> None:
     mlir.make_ir_context = context
 
 
+def _alike_once() -> None:
+    """Every seventh program of a worker is alike another one, of a function that was made anew: it is compiled once."""
+    compile_anew, made = compiler.backend_compile_and_load, OrderedDict[object, Any]()
+
+    def compile_once(backend: Any, module: Any, devices: Any, options: Any, callbacks: Any) -> Any:
+        text = sha256(mlir.module_to_bytecode(module)).digest()
+        alike = text, options.SerializeAsString(), backend.platform, tuple(map(str, devices))
+        if callbacks or alike not in made or "anew" in os.environ.get("PYTEST_CURRENT_TEST", ""):
+            made[alike] = compile_anew(backend, module, devices, options, callbacks)
+        made.move_to_end(alike)
+        if len(made) > ALIKE:
+            made.popitem(last=False)
+        return made[alike]
+
+    compiler.backend_compile_and_load = compile_once
+
+
 _put_without_a_program()
 _one_context()
+_alike_once()
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)  # the same examples on every machine
 settings.load_profile("fixed")
 

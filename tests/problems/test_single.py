@@ -62,35 +62,38 @@ def _words(w: Any, x: Any, y: Any) -> Any:
     return jnp.sum(jnp.tanh(found @ w["out"] - y) ** 2)
 
 
-NETS: dict[str, Net] = {
-    "dense": _over(eqx.nn.MLP(12, 3, 5, 2, key=KEY), lambda m, x: m(x)),
-    "dense at places": _over(eqx.nn.Linear(3, 2, key=KEY), lambda m, x: jax.vmap(m)(x.reshape(4, 3))),
-    "convolution": _conv(stride=(1, 2), padding=1),
-    "convolution in groups": _conv(groups=2, padding=((1, 0), (0, 2)), dilation=(1, 2), use_bias=False),
-    "transposed convolution": _over(
+# made when they are asked for: to start one compiles a dozen programs
+NETS: dict[str, Callable[[], Net]] = {
+    "dense": lambda: _over(eqx.nn.MLP(12, 3, 5, 2, key=KEY), lambda m, x: m(x)),
+    "dense at places": lambda: _over(eqx.nn.Linear(3, 2, key=KEY), lambda m, x: jax.vmap(m)(x.reshape(4, 3))),
+    "convolution": lambda: _conv(stride=(1, 2), padding=1),
+    "convolution in groups": lambda: _conv(groups=2, padding=((1, 0), (0, 2)), dilation=(1, 2), use_bias=False),
+    "transposed convolution": lambda: _over(
         eqx.nn.ConvTranspose2d(2, 3, 3, stride=2, key=KEY), lambda m, x: m(x.reshape(2, 2, 3))
     ),
-    "pooling": _over(  # ReLU makes ties
+    "pooling": lambda: _over(  # ReLU makes ties
         [eqx.nn.Conv2d(2, 2, 2, key=KEY), eqx.nn.MaxPool2d((1, 2), 1, padding=((0, 0), (1, 0)))],
         lambda m, x: m[1](jax.nn.relu(m[0](x.reshape(2, 2, 3)) - 0.5)),
     ),
-    "norms": _over(
+    "norms": lambda: _over(
         [eqx.nn.LayerNorm(12), eqx.nn.GroupNorm(2, 4), eqx.nn.RMSNorm(12)],
         lambda m, x: m[2](m[1](m[0](x).reshape(4, 3)).reshape(12)) ** 2,
     ),
-    "attention": _over(
+    "attention": lambda: _over(
         eqx.nn.MultiheadAttention(2, 4, key=KEY), lambda m, x: m(x.reshape(3, 4), x.reshape(3, 4), x.reshape(3, 4))
     ),
-    "embedding": _over(
+    "embedding": lambda: _over(
         eqx.nn.Embedding(5, 3, key=KEY), lambda m, x: jax.vmap(m)(jnp.floor(2 * jnp.abs(x)).astype(int)) ** 2
     ),
-    "one word": _over(eqx.nn.Embedding(5, 3, key=KEY), lambda m, x: m(jnp.floor(2 * jnp.abs(x[0])).astype(int)) ** 2),
-    "words": Net({"table": jnp.ones((3, 2)) / 3, "out": jnp.ones(2)}, _words),
-    "shared": Net({"m": jax.random.normal(KEY, (4, 12)) / 3, "s": jnp.ones(())}, _shared),
-    "standardised": Net(jax.random.normal(KEY, (3, 2, 2)), _standard),
-    "recurrent": Net({"h": jnp.eye(3) / 2, "i": jnp.ones(3)}, _loop),
-    "scalar": Net({"a": jnp.ones(()), "unused": jnp.ones(3)}, lambda w, x, y: jnp.sum(jnp.sin(w["a"] * x)) - y),
-    "no record": Net(jnp.ones(3), lambda w, x, y: jnp.sum(w**2)),
+    "one word": lambda: _over(
+        eqx.nn.Embedding(5, 3, key=KEY), lambda m, x: m(jnp.floor(2 * jnp.abs(x[0])).astype(int)) ** 2
+    ),
+    "words": lambda: Net({"table": jnp.ones((3, 2)) / 3, "out": jnp.ones(2)}, _words),
+    "shared": lambda: Net({"m": jax.random.normal(KEY, (4, 12)) / 3, "s": jnp.ones(())}, _shared),
+    "standardised": lambda: Net(jax.random.normal(KEY, (3, 2, 2)), _standard),
+    "recurrent": lambda: Net({"h": jnp.eye(3) / 2, "i": jnp.ones(3)}, _loop),
+    "scalar": lambda: Net({"a": jnp.ones(()), "unused": jnp.ones(3)}, lambda w, x, y: jnp.sum(jnp.sin(w["a"] * x)) - y),
+    "no record": lambda: Net(jnp.ones(3), lambda w, x, y: jnp.sum(w**2)),
 }
 
 
@@ -114,7 +117,7 @@ def reference(net: Net, x: Any, features: Any, targets: Any) -> jax.Array:
 @pytest.mark.parametrize("kind", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.slow)])
 def test_every_layer_clips_as_vmap_of_grad_does(name: str, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the records are cut, some are not counted, each has a clip of its own; one at a time, or all at once."""
-    net, rounding = NETS[name], 1e-12 if kind == jnp.float64 else 2e-5
+    net, rounding = NETS[name](), 1e-12 if kind == jnp.float64 else 2e-5
     problem = problem_of(net)
 
     @jax.jit
@@ -141,7 +144,7 @@ def test_every_layer_clips_as_vmap_of_grad_does(name: str, kind: Any, monkeypatc
 
 def test_a_norm_that_is_too_small_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison above can fail: with a quarter of a layer's squared norms, a record adds more than its clip."""
-    problem, (features, targets) = problem_of(NETS["dense"]), records()
+    problem, (features, targets) = problem_of(NETS["dense"]()), records()
     x, weights = jnp.asarray(problem.start(0), jnp.float32), jnp.zeros(ROWS).at[0].set(1.0)
 
     def length() -> float:
