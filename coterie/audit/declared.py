@@ -85,20 +85,16 @@ def declare(setting: Setting, messages: PyTree) -> Declared:
         ]
     whole = jax.tree.map(lambda *x: np.concatenate(x), *parts)
     leaves, structure = jax.tree.flatten(whole)
-    known: dict[tuple[bytes, ...], tuple[list[Event], Limits]] = {}
-
-    def charged(n: int, t: int) -> tuple[list[Event], Limits]:
-        values = [x[n, t] for x in leaves]
-        key = tuple(x.tobytes() for x in values)
-        if key not in known:
-            made = list(jax.tree.unflatten(structure, values))
-            known[key] = made, limits(setting, made)
-        return known[key]
-
-    found = [[charged(n, t) for t in rounds] for n in range(count)]
+    flat_bytes = [np.ascontiguousarray(x).reshape(count * len(rounds), -1).view(np.uint8) for x in leaves]
+    one_each = np.concatenate(flat_bytes, axis=1)  # what a round of a transcript is charged, as bytes
+    _, first, which = np.unique(one_each.view(f"V{one_each.shape[1]}").ravel(), return_index=True, return_inverse=True)
+    places = [np.unravel_index(k, (count, len(rounds))) for k in first]
+    made = [list(jax.tree.unflatten(structure, [x[at] for x in leaves])) for at in places]
+    found = [limits(setting, events) for events in made]
+    which = which.reshape(count, len(rounds))
     names = Limits.__dataclass_fields__
-    arrays = {name: np.array([[getattr(l, name) for _, l in row] for row in found]) for name in names}
-    return Declared([[events for events, _ in row] for row in found], arrays)
+    arrays = {name: np.array([getattr(l, name) for l in found])[which] for name in names}
+    return Declared([[made[k] for k in row] for row in which], arrays)
 
 
 @eqx.filter_jit

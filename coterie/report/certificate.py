@@ -345,7 +345,12 @@ def decode(rows: Iterable[Mapping[str, Json]]) -> list[Event]:
 def versions() -> dict[str, str]:
     """What made the certificate."""
     made = {"coterie": coterie.__version__, "code_sha256": code_hash(), "python": platform.python_version()}
-    return made | {name: version(name) for name in LIBRARIES}
+    return made | _libraries()
+
+
+@cache
+def _libraries() -> dict[str, str]:
+    return {name: version(name) for name in LIBRARIES}
 
 
 @cache

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
@@ -34,8 +35,10 @@ from coterie.report.units import home_words
 from coterie.tables.links import GraphPlan
 from coterie.worth.verdict import SaidWorth
 
-if TYPE_CHECKING:  # which loads scikit-learn
-    from coterie.fair.study import FairCell, Metric
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from coterie.fair.study import FairCell, Metric  # which loads scikit-learn
 
 __all__ = [
     "available",
@@ -95,6 +98,16 @@ def render(template: str, **content: object) -> str:
     """A page: the template with its content, style and script inlined."""
     if not available():
         raise InputError(NEEDED)
+    env = _environment()
+    script = env.get_template("script.js").render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    style = env.get_template("style.css").render()
+    return env.get_template(template).render(script=script, script_hash=digest, style=style, **content)
+
+
+@cache
+def _environment() -> Environment:
+    """The templates, each compiled when it is first asked for."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     env = Environment(
@@ -102,10 +115,7 @@ def render(template: str, **content: object) -> str:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     env.filters |= {"number": number, "seconds": _seconds, "bytes": _bytes, "fixed": _fixed}
-    script = env.get_template("script.js").render()
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    style = env.get_template("style.css").render()
-    return env.get_template(template).render(script=script, script_hash=digest, style=style, **content)
+    return env
 
 
 # ---- a run -----------------------------------------------------------------------------------------------------------
