@@ -73,6 +73,7 @@ class Point:
 class Measured(TypedDict):
     """What the runs of one method at one ε led to."""
 
+    metric: str
     score: MetricValue
     loss: MetricValue
     gap: MetricValue
@@ -101,7 +102,6 @@ class Cell(Measured):
     leaks: list[str]
     exchange: str
     paper_claim: float | None
-    metric: str
     settings: dict[str, object]
     total_rounds: int
 
@@ -314,6 +314,7 @@ def _measured(experiment: Experiment, trace: Trace, at: np.ndarray) -> Measured:
     spread = lambda v: MetricValue(mean=float(v.mean()), std=float(v.std()), per_seed=v.tolist())  # noqa: E731
     cut = int(np.sum(np.asarray(trace.extras["cut"])[at])) if "cut" in trace.extras else 0
     return {
+        "metric": experiment.network.problem.metric,
         "score": spread(curves["test_score"][:, -1]),
         "loss": spread(curves["train_loss"][:, -1]),
         "gap": spread(curves["consensus_gap"][:, -1]),
@@ -347,7 +348,6 @@ def _cell(method: ComparedMethod, priced: Priced, epsilon: float, measured: Meas
         "leaks": list(priced.leaks),
         "exchange": method.plan.exchange.kind,
         "paper_claim": priced.claim if priced.claim is not None and math.isfinite(priced.claim) else None,
-        "metric": _experiment(method.plan).network.problem.metric,
         "settings": priced.cfg.model_dump(mode="json"),
         "total_rounds": priced.rounds,
         "warnings": [*priced.warnings, *measured["warnings"]],

@@ -100,8 +100,12 @@ def of_runs(count: int, numbers: float, solves: bool) -> Options:
 def _known(options: Options) -> Options:
     """Those that this XLA has and that nobody has set: they say how long things take and nothing else, and come and go
     with its versions."""
+    import jax
+
     asked = {flag.partition("=")[0].lstrip("-") for flag in os.environ.get("XLA_FLAGS", "").split()}
-    return {name: value for name, value in options.items() if name not in asked and _is_known(name, value)}
+    cpu = jax.default_backend() == "cpu"  # on a GPU nobody has measured what less optimising costs
+    options = {name: value for name, value in options.items() if name not in asked and (cpu or "_cpu_" in name)}
+    return {name: value for name, value in options.items() if _is_known(name, value)}
 
 
 @cache

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Protocol, TypeVar, TypeVarTuple
 
 from coterie.errors import InputError
@@ -77,6 +78,8 @@ def _room() -> int:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ImportError, ValueError, OSError):  # a system that does not say
         return sys.maxsize
+    with suppress(OSError, ValueError):  # a container has less; "max" is no number
+        memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return int(memory // (2 * largest))
 
@@ -92,6 +95,7 @@ def _alone(threads: int) -> None:
 def _local(
     task: Callable[[*Given], T], arguments: Sequence[tuple[*Given]], workers: int, alike: Sequence[Hashable] = ()
 ) -> Iterator[tuple[int, T]]:
+    workers = min(workers, len(arguments))
     if workers < 2:
         yield from ((k, task(*each)) for k, each in enumerate(arguments))
         return
@@ -102,9 +106,10 @@ def _local(
     # like tasks meet in one: it has compiled their program.
     anew, threads = multiprocessing.get_context("spawn"), max(1, _cores() // workers)
     with ExitStack() as closing:
+        broken = False
         pools = [
             closing.enter_context(ProcessPoolExecutor(1, anew, initializer=_alone, initargs=(threads,)))
-            for _ in range(min(workers, len(arguments)))
+            for _ in range(workers)
         ]
         doing: dict[Future[T], tuple[ProcessPoolExecutor, Hashable, int]] = {}
 
@@ -124,17 +129,21 @@ def _local(
             while doing:
                 for done in wait(doing, return_when=FIRST_COMPLETED).done:
                     pool, kind, k = doing.pop(done)
+                    if isinstance(done.exception(), BrokenProcessPool):
+                        broken = True
+                        left.clear()  # no more is begun, and what the others are at is not lost
+                        continue
                     if done.exception() is None:
                         start(pool, kind)
                     yield k, done.result()
-        except BaseException as error:
+            if broken:
+                raise InputError(
+                    f"one of {len(pools)} processes was killed, perhaps as memory ran out, or could not start: run it "
+                    "again with fewer, such as --engine local:1; what was stored is kept"
+                )
+        except BaseException:
             for pool in pools:
                 pool.shutdown(wait=False, cancel_futures=True)
-            if isinstance(error, BrokenProcessPool):
-                raise InputError(
-                    f"one of {len(pools)} processes was killed, perhaps as memory ran out: run it again with fewer, "
-                    "such as --engine local:1; what was stored is kept"
-                ) from None
             raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -28,13 +29,19 @@ def test_a_pool_runs_every_task_elsewhere() -> None:
     assert [v for _, (v, pid) in make_engine("local:1")(cube, [(2,), (3,)]) if pid == os.getpid()] == [8, 27]
 
 
-def dies(x: int) -> int:
-    os._exit(x)
+def first_dies(x: int) -> int:
+    if x == 1:
+        os._exit(1)
+    time.sleep(2)
+    return x
 
 
-def test_a_process_that_is_killed_is_told_in_one_line() -> None:
-    with pytest.raises(InputError, match=r"one of 2 processes was killed.*--engine local:1"):
-        list(make_engine("local:2")(dies, [(1,), (2,), (3,)]))
+def test_a_process_that_is_killed_is_told_in_one_line_and_what_others_do_is_kept() -> None:
+    found = []
+    with pytest.raises(InputError, match=r"one of 2 processes was killed.*--engine local:1"):  # noqa: PT012
+        for _, value in make_engine("local:2")(first_dies, [(1,), (2,), (3,), (4,)]):
+            found.append(value)
+    assert found == [2]
 
 
 def threads(_: int) -> list[str]:
@@ -52,7 +59,7 @@ def test_a_process_of_a_pool_has_its_share_of_the_cores(monkeypatch: pytest.Monk
     monkeypatch.delenv("NPROC", raising=False)
     for cores, each in ((2, 1), (6, 3)):
         monkeypatch.setattr(engines, "_cores", lambda cores=cores: cores)
-        assert [len(found) for _, found in make_engine("local:2")(threads, [(0,)])] == [each]
+        assert [len(found) for _, found in make_engine("local:2")(threads, [(0,), (1,)])] == [each] * 2
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def costs(algorithm: Algorithm, cfg: Config, place: Place, rounds: int) -> tuple
     place = jax.tree.map(np.asarray, place)  # a number of Python's and one of JAX's would be two programs
     try:
         return _costs(algorithm, jax.tree.map(np.float64, cfg), place, rounds)
-    except jax.errors.ConcretizationTypeError:  # an algorithm of a user's own asks how large one is
+    except TypeError:  # JAX's, of every kind: an algorithm of a user's own asks how large one is, or calls NumPy
         return _costs(algorithm, cfg, place, rounds)
 
 

@@ -46,8 +46,9 @@ and, where they apply,
                                                      "sums" (`inbox.total`, `inbox.mixed`), or "total": sums, and the
                                                      state depends on own messages only through the sum of everybody's
     ANY_LENGTH                                       True: what a run traces (not `cost` or `claim`) asks for the number
-                                                     of rounds as `place.length` only, not `place.rounds`: one compiled
-                                                     program then serves runs of every length
+                                                     of rounds as `place.length` only, not `place.rounds`, and of
+                                                     `place.shape` nothing but single rounds (it goes on behind the
+                                                     last): one compiled program then serves runs of every length
     RIDGE                                            ridge of the objective where the plan states none; default 1e-3
     REFERENCE, ERRATA                                the paper, and what it printed beside what is true
 
@@ -67,7 +68,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from coterie.algorithms import ALGORITHMS
-from coterie.algorithms._config import Config
+from coterie.algorithms._config import PRINTED, Config
 from coterie.algorithms._place import Place, Public, Round
 from coterie.algorithms.inbox import Inbox, Maybe
 from coterie.algorithms.laws import (
@@ -93,6 +94,7 @@ from coterie.problems.people import LOST
 from coterie.problems.shards import Shard
 
 __all__ = [
+    "PRINTED",
     "Algorithm",
     "Auto",
     "AutoInt",

@@ -138,7 +138,8 @@ def for_any_length(program: Program) -> Callable[[A], A]:
         place = dataclasses.replace(place, rounds=cast(int, None), shape=shape, horizon=horizon)
         return eqx.tree_at(lambda a: a.place, arrays, place)
 
-    program.slots = _in_steps(program.slots, SLOTS)
+    if not program.later or program.room_for(_in_steps(program.slots, SLOTS)):  # models wait in their slots
+        program.slots = _in_steps(program.slots, SLOTS)
     return fit
 
 

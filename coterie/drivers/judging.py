@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -31,6 +32,7 @@ class Judge:
         self._program = program
         without = lambda a: (a.place, a.agent_ids, a.adjacency)  # noqa: E731
         self._arrays = eqx.tree_at(without, arrays, (None,) * 3, is_leaf=lambda x: x is None)
+        self.compile_s = 0.0  # what compiling its program took, once it has measured
         self._known: dict[int, dict[str, np.ndarray]] = {}
 
     def at(self, slots: Sequence[int], models: np.ndarray) -> list[dict[str, np.ndarray]]:
@@ -44,12 +46,14 @@ class Judge:
 
     def _measured(self, models: np.ndarray, runs: int) -> dict[str, np.ndarray]:
         """Of models (any number, judges, d), some at a time."""
-        block = BLOCK if len(models) > 1 and self._records() * BLOCK <= ROOMY else runs
+        block = BLOCK if len(models) > runs and self._records() * BLOCK <= ROOMY else runs
         given = self._arrays, self._program.test, jax.ShapeDtypeStruct((block, *models.shape[1:]), models.dtype)
         code = type(self._program), self._program.agents
+        started = time.perf_counter()
         compiled = kept(
             code, given, lambda: jax.jit(self._judged).lower(*given).compile(of_runs(block, math.inf, False))
         )
+        self.compile_s += time.perf_counter() - started
         parts = []
         for low in range(0, len(models), block):
             some = models[low : low + block]

@@ -89,8 +89,13 @@ class Program:
         self.slots = -(-rounds // every) + 1
         self.agents = layout.arrays.place.agents
         self.judges = self.judged(self.agents)
-        self.later = self.slots <= FEW and self.slots * self.judges.size * layout.arrays.place.dim <= ROOM
+        self.dim = layout.arrays.place.dim
+        self.later = self.slots <= FEW and self.room_for(self.slots)
         self.streams = isinstance(layout.arrays.groups[0].shards, StoredShard)
+
+    def room_for(self, slots: int) -> bool:
+        """Whether the judged models of so many slots may wait until they are measured."""
+        return slots * self.judges.size * self.dim <= ROOM
 
     @staticmethod
     def judged(n: int) -> np.ndarray:

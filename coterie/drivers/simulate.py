@@ -110,7 +110,8 @@ def simulate(
             again = jax.tree.map(lambda v: jax.device_put(layout.arrange(np.asarray(v), axis=1)), replay)
 
         place = layout.arrays.place
-        if algorithm.any_length and place.present is None and place.shape.ndim == 1 and not record:
+        lossy = exchange is not None and exchange.lossy  # then a run asks for prices, and they for the rounds
+        if algorithm.any_length and place.present is None and place.shape.ndim == 1 and not (record or lossy):
             fit = for_any_length(program)
         else:
             fit = lambda arrays: arrays  # noqa: E731
@@ -175,6 +176,8 @@ def simulate(
             slots = measured([slot for slot, t in enumerate(due) if t < done])
         curves = {name: np.stack([values[name] for values in slots], axis=1) for name in slots[0]}
         run_s = time.perf_counter() - started
+        if judge is not None:
+            compile_s, run_s = compile_s + judge.compile_s, run_s - judge.compile_s
 
         points = own.estimates(cfg, arrays, noise, carry.state)
         trace = make_trace(program, layout, carry, points, done, {"compile_s": compile_s, "run_s": run_s}, curves)

@@ -26,6 +26,7 @@ from coterie.drivers.program import Program
 from coterie.drivers.references import pooled
 from coterie.drivers.simulate import LONGEST, PIECE_SECONDS, Run, Test, Trace, in_pieces, simulate
 from coterie.errors import InputError
+from coterie.exchange.choice import SecretSum
 from coterie.graphs import make_graph, mixing
 from coterie.privacy.events import NonPrivate
 from coterie.problems import Shard
@@ -399,6 +400,40 @@ def test_who_says_any_length_and_reads_the_rounds_is_found_out() -> None:
     with pytest.raises(AssertionError, match=r"place\.rounds"):
         check_run(dataclasses.replace(own, absorb=compares))
     check_run(own)
+
+
+def test_a_lossy_sum_of_any_length_asks_for_prices_with_their_rounds() -> None:
+    own = find("dp-dsgd")
+
+    def dearer(cfg: Config, place: Place, t: Any, message: Any) -> Any:
+        event = own.cost(cfg, place, t, message)
+        return dataclasses.replace(event, times=event.times + 0 / place.rounds)
+
+    layout, lossy = network(5, 20, rounds=6), SecretSum(5, away=0.3)
+    found = [
+        simulate(a, layout, [Run(0, own.example, 1.0)], rounds=6, exchange=lossy).points
+        for a in (dataclasses.replace(own, cost=dearer), own, dataclasses.replace(own, any_length=False))
+    ]
+    np.testing.assert_array_equal(found[0], found[2])
+    np.testing.assert_array_equal(found[1], found[2])
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_models_that_are_shown_one_slot_at_a_time_are_measured_alone(seeds: int, monkeypatch: Any) -> None:
+    """Where all slots come at once many models fill a call; a slot that is shown as it comes is not filled up."""
+    asked: list[int] = []
+    plain = Judge._judged
+
+    def judged(self: Judge, arrays: Any, test: Any, models: Any) -> Any:
+        asked.append(models.shape[0])
+        return plain(self, arrays, test, models)
+
+    monkeypatch.setattr(Judge, "_judged", judged)
+    layout = network(3, 17, 5, rounds=11)  # of no other test's shapes: what is kept is not traced again
+    runs = [Run(s, dgd.EXAMPLE) for s in range(seeds)]
+    trace = simulate(find("dgd"), layout, runs, rounds=11, every=3, watch=lambda t, values: None)
+    assert set(asked) == {seeds}
+    assert trace.timing["compile_s"] > 0 < trace.timing["run_s"]
 
 
 def test_a_reused_program_reads_the_new_records_and_the_new_test_set() -> None:
