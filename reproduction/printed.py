@@ -54,7 +54,7 @@ class Case:
             cfg = algorithm.example.replace(**(tolerance | self.changes))
         common: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "rounds": self.rounds}
         if printed:
-            return make_setting(algorithm, cfg, as_printed=self.as_printed, claim="paper", **common, **options)
+            return make_setting(algorithm, cfg, printed=self.as_printed, claim="paper", **common, **options)
         options.pop("noise", None)
         if self.epsilon == 0:
             common["epsilon"] = 1.0

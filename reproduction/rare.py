@@ -59,7 +59,7 @@ def carried_setting(
     )
     return make_setting(
         find("qdpsgd2"), cfg, epsilon=claimed, delta=delta, rounds=rounds, records=records, self_weight=self_weight,
-        ridge=0.0, as_printed=True,
+        ridge=0.0, printed=True,
     )  # fmt: skip
 
 

@@ -10,9 +10,10 @@ from pydantic import ConfigDict
 
 from coterie.settings import Written
 
-__all__ = ["Config"]
+__all__ = ["PRINTED", "Config"]
 
 C = TypeVar("C", bound="Config")
+PRINTED = "as_printed"  # the setting that runs what a paper printed and is wrong, where an algorithm has one: a study
 
 
 class Config(Written):
@@ -53,9 +54,18 @@ class Config(Written):
 
     @property
     def printed(self) -> bool:
-        """Whether it runs what a paper printed and is wrong (`as_printed`, where there is one): never private."""
-        return bool(getattr(self, "as_printed", False))
+        """Whether it runs what a paper printed and is wrong: never private."""
+        return bool(getattr(self, PRINTED, False))
+
+    @classmethod
+    def can_print(cls) -> bool:
+        """Whether there is a printed version that differs."""
+        return PRINTED in cls.model_fields
+
+    def as_in_print(self: C) -> C:
+        """The same settings for what a paper printed."""
+        return self.replace(**{PRINTED: True})
 
     def corrected(self: C) -> C:
         """The same settings for what is right."""
-        return self.replace(as_printed=False) if self.printed else self
+        return self.replace(**{PRINTED: False}) if self.printed else self

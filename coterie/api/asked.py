@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie.algorithms.base import PRINTED
 from coterie.api.bounds import box
 from coterie.api.coding import Coding, class_order, columns_of, columns_taken, misfit
 from coterie.api.given import NUMBER, shown
@@ -181,8 +182,8 @@ def check_settings(
 
 def _settings(algorithm: AlgorithmPlan) -> dict[str, object]:
     chosen = algorithm.model_dump()
-    if chosen.get("as_printed"):
-        raise InputError("as_printed runs are for study and not private: ask for one in a plan file")
+    if chosen.get(PRINTED):
+        raise InputError(f"{PRINTED} runs are for study and not private: ask for one in a plan file")
     return chosen
 
 

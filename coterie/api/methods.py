@@ -31,10 +31,10 @@ def algorithm(name: str, /, **settings: object) -> AlgorithmPlan:
 @cache
 def constructor(name: str) -> Callable[..., AlgorithmPlan]:
     """The function that makes this algorithm: its signature and its text come from its Config."""
-    from coterie.algorithms.base import find
+    from coterie.algorithms.base import PRINTED, find
 
     found = find(name)
-    fields = {k: f for k, f in found.config.model_fields.items() if k != "as_printed"}  # a study: not for `train`
+    fields = {k: f for k, f in found.config.model_fields.items() if k != PRINTED}  # a study: not for `train`
     own = inspect.Parameter.KEYWORD_ONLY
     taken = [
         inspect.Parameter(k, own, annotation=f.annotation, default=f.get_default(call_default_factory=True))

@@ -35,7 +35,7 @@ class Verdict:
     """What the transcripts say about a claim."""
 
     algorithm: str
-    as_printed: bool
+    printed: bool  # whether it ran what a paper printed
     epsilon: float
     delta: float
     claimed_by: str
@@ -277,7 +277,7 @@ def _judge(
         reasons.append(f"ε ≥ {lower:.3g} is needed, {setting.epsilon:.3g} is claimed")
     return Verdict(
         algorithm=setting.algorithm.slug,
-        as_printed=setting.cfg.printed,
+        printed=setting.cfg.printed,
         epsilon=setting.epsilon,
         delta=setting.delta,
         claimed_by=setting.claimed_by,

@@ -19,7 +19,7 @@ from typing import Literal, get_args, get_origin
 import numpy as np
 from pydantic import ValidationError
 
-from coterie.algorithms.base import Algorithm, Config, all_algorithms, find
+from coterie.algorithms.base import PRINTED, Algorithm, Config, all_algorithms, find
 from coterie.api.asked import check_settings
 from coterie.audit.checks import Finding, examine, gather
 from coterie.audit.losses import LOSSES, accepted
@@ -113,7 +113,7 @@ def variations(algorithm: Algorithm) -> list[tuple[str, object]]:
     """Every setting that is a choice, with every value that its example has not; what is as printed makes no claim."""
     out = []
     for name, field in type(algorithm.example).model_fields.items():
-        if name != "as_printed" and not (name == "scheme" and _schemes(algorithm)):
+        if name != PRINTED and not (name == "scheme" and _schemes(algorithm)):
             values = [v for v in _choices(field.annotation) if v != getattr(algorithm.example, name)]
             out += [(name, value) for value in values]
     return out

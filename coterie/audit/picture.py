@@ -60,7 +60,7 @@ def tradeoff_curves(found: list[tuple[Setting, Verdict]], path: Path) -> None:
         axis.plot(alpha, allowed(setting, alpha), color=RUN, label=f"claimed, ε = {verdict.epsilon:.3g}")
         colour = ALONE if verdict.violated else INK
         axis.plot(alarms, misses, color=colour, linewidth=1.0, label=f"attack, ε ≥ {verdict.lower_bound:.3g}")
-        axis.set_title(verdict.algorithm + (" as printed" if verdict.as_printed else ""), fontsize=9, color=INK)
+        axis.set_title(verdict.algorithm + (" as printed" if verdict.printed else ""), fontsize=9, color=INK)
         axis.set_xlabel("false alarms", fontsize=8)
         axis.set_ylabel("misses", fontsize=8)
         axis.legend(frameon=False, fontsize=7)

@@ -104,7 +104,7 @@ def _looked(plan: Plan, network: Network, priced: Priced, problem: Problem, agen
     def after(rounds: int) -> Setting:
         return make_setting(
             priced.algorithm, priced.cfg, epsilon=epsilon, delta=delta, rounds=rounds, records=records,
-            ridge=plan.ridge, shape=own[:rounds], as_printed=priced.cfg.printed, problem=problem,
+            ridge=plan.ridge, shape=own[:rounds], printed=priced.cfg.printed, problem=problem,
             load=unit * count, graph=network.graph, weights=network.mixing, agent=agent,
             noise=float(priced.noise[agent]) if priced.for_sums else None,
         )  # fmt: skip

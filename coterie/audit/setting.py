@@ -197,7 +197,7 @@ def make_setting(
     rounds: int = 6,
     records: int = 4,
     ridge: float = RIDGE,
-    as_printed: bool = False,
+    printed: bool = False,
     claim: Literal["accountant", "paper"] | None = None,
     noise: float | None = None,
     shape: np.ndarray | None = None,
@@ -220,8 +220,8 @@ def make_setting(
         rounds: T.
         records: how many the agent holds.
         ridge: of the objective.
-        as_printed: run what the paper printed.
-        claim: whose ε the noise is fitted to, ours or the paper's; by default the paper's if `as_printed`.
+        printed: run what the paper printed.
+        claim: whose ε the noise is fitted to, ours or the paper's; by default the paper's if `printed`.
         noise: a noise multiplier instead of a budget.
         shape: the schedule.
         self_weight: w_ii; by default that of the network.
@@ -236,9 +236,9 @@ def make_setting(
     """
     if not algorithm.private:
         raise InputError(f"{algorithm.slug} makes no privacy claim: there is nothing to audit")
-    if as_printed and "as_printed" not in algorithm.config.model_fields:
+    if printed and not algorithm.config.can_print():
         raise InputError(f"{algorithm.slug} has no printed version that differs")
-    claim = claim or ("paper" if as_printed else "accountant")
+    claim = claim or ("paper" if printed else "accountant")
     if claim == "paper" and algorithm.claim is None:
         raise InputError(f"{algorithm.slug} has no formula of its paper's claim")
     if cfg is None:
@@ -269,8 +269,8 @@ def make_setting(
         places = eqx.tree_at(lambda p: p.unit, places, load * places.unit)
         if self_weight is not None:
             places = eqx.tree_at(lambda p: p.self_weight, places, jnp.full(graph.size, self_weight))
-        fixed = cfg.replace(as_printed=False) if as_printed else cfg
-        cfg = cfg.replace(as_printed=True) if as_printed else cfg
+        fixed = cfg.corrected() if printed else cfg
+        cfg = cfg.as_in_print() if printed else cfg
         if noise is None and claim == "accountant":
             noise = calibrate_place(algorithm, fixed, rows(places, agent), epsilon, delta)
         elif noise is None:

@@ -174,7 +174,7 @@ def solve(
             raise InputError(f"noise must be >= 0 and finite, got {noise!r}")
     events = coupled_events(problem, cfg, steps, multipliers, rounds, schedule)
     for i, event in enumerate(events):
-        if multipliers[i] > 0 and isinstance(event, NonPrivate) and not cfg.as_printed:
+        if multipliers[i] > 0 and isinstance(event, NonPrivate) and not cfg.printed:
             raise InputError(f"agent {i} promises no gap between its cost functions: noise has no scale")
     warning = admm.convergent(cfg, problem, steps)
     share = (0.0 if quiet else 0.5) if cfg.tail is None else float(cfg.tail)
@@ -184,7 +184,8 @@ def solve(
         groups, state = _stack(problem, steps, multipliers)
         key, shape = keys_of([fresh_seed() if seed is None else seed])[0], jnp.asarray(_shape(schedule, rounds))
         # numbers are in `groups` by now: without them, runs that differ in numbers share one compiled program
-        cfg = Config(method=cfg.method, law=cfg.law, as_printed=cfg.as_printed)
+        bare = Config(method=cfg.method, law=cfg.law)
+        cfg = bare.as_in_print() if cfg.printed else bare
         if aggregate is None and ledgers is None:
             out = _all_rounds(cfg, groups, jnp.asarray(problem.total), state, key, shape, jnp.asarray(first), record)
         else:

@@ -35,7 +35,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from coterie.algorithms._sampling import DeadlineGaussian, Pace
-from coterie.algorithms.base import Algorithm, Config, Place, Round, find
+from coterie.algorithms.base import PRINTED, Algorithm, Config, Place, Round, find
 from coterie.algorithms.batches import axes
 from coterie.algorithms.laws import Grid, Inside, L2LaplaceLaw, LaplaceLaw, Law, Normal, Shared, Uniform
 from coterie.compiler import brief
@@ -129,8 +129,8 @@ def check_deployable(plan: Plan, rehearsed: bool = False) -> None:
     algorithm, cfg, slug = find(plan.algorithm.name), plan.algorithm.config(), plan.algorithm.name
     if reason := refusal(algorithm, cfg):
         raise InputError(f"{slug} cannot be deployed: {reason}")
-    if getattr(cfg, "as_printed", False):
-        raise InputError(f"{slug} as_printed is not private as claimed: an agent refuses it")
+    if cfg.printed:
+        raise InputError(f"{slug} {PRINTED} is not private as claimed: an agent refuses it")
     if plan.privacy is not None and plan.privacy.delta == 0:
         raise InputError(
             f"{slug} cannot be deployed with privacy.delta = 0: its noise comes from tables on a grid, whose error is "
@@ -348,7 +348,7 @@ def _everywhere(f: Callable[[Config, Place, Round], T], cfg: Config, places: Pla
         places = jax.tree.map(np.asarray, places)
         try:
             found = _of_all(f, jax.tree.map(np.float64, cfg), places)
-        except jax.errors.ConcretizationTypeError:  # an algorithm of a user's own asks how large a setting is
+        except TypeError:  # JAX's, of every kind: an algorithm of a user's own asks how large one is, or calls NumPy
             found = _of_all(f, cfg, places)
         return jax.tree.map(lambda x: np.asarray(x, float), found)
 

@@ -194,7 +194,7 @@ def charged_rounds(plan: Plan, rounds: int, completed: int | None) -> int:
 
 def claims(
     agents: Sequence[AlikeAgents], sums: OpenedSums | None, cap: SentAgain | None,
-    delta: float | None, as_printed: bool, leaks: Sequence[str], words: tuple[str, str] | None = None,
+    delta: float | None, printed: bool, leaks: Sequence[str], words: tuple[str, str] | None = None,
     own: Named | None = None,
 ) -> list[CertifiedClaim]:  # fmt: skip
     """The network's guarantees, each against its own adversary; the one that the budget is for comes first.
@@ -206,7 +206,7 @@ def claims(
     what agents pay for, where the algorithm says; `own`: what is left of it if everybody else pools what they know.
     """
     worst = max(agents, key=lambda group: float(group["epsilon"]))
-    sound = delta is not None and not as_printed and not leaks
+    sound = delta is not None and not printed and not leaks
     local = sound and all(_within(g["epsilon"], g["budget"]) for g in agents)
     found = [_claim(*(words or local_words(shared=cap is not None)), worst, agents, delta, local)]
     if sums is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from coterie.algorithms import gossip_mean
-from coterie.algorithms.base import Erratum, all_algorithms
+from coterie.algorithms.base import PRINTED, Erratum, all_algorithms
 from coterie.coupled import admm as coupled
 from coterie.fair import METHODS
 from coterie.report.markdown import code, table
@@ -33,7 +33,7 @@ class ErrataSource(NamedTuple):
     slug: str
     reference: str
     errata: tuple[Erratum, ...]
-    printed: bool = False  # whether `as_printed` runs it as the paper has it
+    printed: bool = False  # whether it can be run as the paper has it
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,7 @@ def collect(algorithms: Sequence[ErrataSource]) -> list[ErrataEntry]:
 
 def declared() -> list[ErrataSource]:
     """Everything that declares errata: algorithms, fair methods, means by gossip, the method of coupled problems."""
-    found = [
-        ErrataSource(a.slug, a.reference, a.errata, "as_printed" in a.config.model_fields)
-        for a in all_algorithms().values()
-    ]
+    found = [ErrataSource(a.slug, a.reference, a.errata, a.config.can_print()) for a in all_algorithms().values()]
     found += [ErrataSource(m.slug, m.reference, m.errata) for m in METHODS.values()]
     found.append(ErrataSource("gossip-mean", gossip_mean.REFERENCE, gossip_mean.ERRATA))
     return [*found, ErrataSource("coupled", coupled.REFERENCE, coupled.ERRATA, printed=True)]
@@ -81,7 +78,7 @@ def errata(algorithms: Sequence[ErrataSource] | None = None) -> str:
             continue
         lines += ["", f"## {algorithm.slug}", "", f"{algorithm.reference.rstrip('.')}.", ""]
         if algorithm.printed:
-            lines += ["`as_printed = true` runs the printed method, warns, and reports what it really costs.", ""]
+            lines += [f"`{PRINTED} = true` runs the printed method, warns, and reports what it really costs.", ""]
         if shared:
             where = ", ".join(f"{e.erratum.where} (under {code(e.algorithms[0])})" for e in shared)
             lines += [f"Shared: {where}.", ""]

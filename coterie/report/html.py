@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 import numpy as np
 
-from coterie.algorithms.base import Erratum, all_algorithms
+from coterie.algorithms.base import PRINTED, Erratum, all_algorithms
 from coterie.api.trained import json_object
 from coterie.errors import InputError
 from coterie.fair import METHODS
@@ -285,7 +285,7 @@ def _touched(result: RunResult) -> bool:
     """Whether a run has anything of what was printed in it: its noise, or its claim."""
     said = result["plan"].get("privacy")
     paper = isinstance(said, dict) and said.get("claim") == "paper"
-    return bool(result["algorithm"]["settings"].get("as_printed")) or paper
+    return bool(result["algorithm"]["settings"].get(PRINTED)) or paper
 
 
 def _fixed(value: float | None, signed: bool = False) -> str:

@@ -29,7 +29,7 @@ from pydantic import ValidationError
 
 import coterie
 from coterie.algorithms import ALGORITHMS
-from coterie.algorithms.base import find
+from coterie.algorithms.base import PRINTED, find
 from coterie.errors import InputError
 from coterie.found import OthersCode
 from coterie.privacy.codec import to_rows
@@ -240,7 +240,7 @@ def _arithmetic(content: Sealed, parsed: Certificate) -> None:
         sharing = find(parsed.algorithm.name).own_cost is not None and delta is not None
         if (parsed.alone is not None) != sharing:
             raise Refuted(f"alone: noise is {'' if sharing else 'not '}shared between neighbours")
-    printed = parsed.algorithm.settings.get("as_printed", False) is not False
+    printed = parsed.algorithm.settings.get(PRINTED, False) is not False
     words = _words(parsed)
     headline, *others = c.claims(
         content["agents"], content["central"], content["cap"], delta, printed, parsed.public.leaks, words,

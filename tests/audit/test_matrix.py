@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.algorithms.base import Algorithm, find
+from coterie.algorithms.base import PRINTED, Algorithm, find
 from coterie.audit.checks import examine, gather
 from coterie.audit.losses import LOSSES, accepted
 from coterie.audit.matrix import Case, audited, cases, covering, variations
@@ -58,17 +58,17 @@ def test_every_choice_among_settings_is_audited() -> None:
             values = [v for part in setting.get("anyOf", [setting]) for v in part.get("enum", [])]
             values += [False, True] * (setting.get("type") == "boolean")
             for value in values:
-                if name != "as_printed" and value != getattr(algorithm.example, name):
+                if name != PRINTED and value != getattr(algorithm.example, name):
                     assert (name, value) in tried, (algorithm.slug, name, value)
     stars = [c for c in cases(find("dp-admm")) if c.choice == ("variant", "star")]
     assert {int(c.setting(8.0).place.degree) for c in stars} == {1, 2}  # leaf and hub
     assert ("test", "svt") in variations(find("ipp-admm"))
 
 
-@pytest.mark.parametrize("slug", [a.slug for a in PRIVATE if "as_printed" in a.config.model_fields])
+@pytest.mark.parametrize("slug", [a.slug for a in PRIVATE if a.config.can_print()])
 def test_what_runs_as_printed_claims_nothing(slug: str) -> None:
     algorithm = find(slug)
-    settings = algorithm.example.replace(as_printed=True).model_dump(exclude_unset=True) | {"as_printed": True}
+    settings = algorithm.example.model_dump(exclude_unset=True) | {PRINTED: True}
     tree = {
         "problem": {"loss": "logistic", "dim": 2}, "partition": {"kind": "iid", "sizes": [200] * 3},
         "graph": {"kind": (algorithm.graphs or ("ring",))[0]}, "privacy": {"epsilon": 2.0},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from coterie.deploy.noise import (
     Steps,
     SystemSource,
     check_deployable,
+    noise_scales,
     on_grid,
 )
 from coterie.deploy.party import Party, Records, Terms
@@ -30,7 +32,7 @@ from coterie.drivers.budget import run_events
 from coterie.errors import InputError
 from coterie.plan import Plan, validate
 from coterie.privacy import events, gdp, secure
-from tests.support import mostly_slow
+from tests.support import mostly_slow, network
 
 PARTIES = [{"name": n, "address": f"{n}.example:443"} for n in ("ada", "ben", "cleo")]
 
@@ -416,3 +418,16 @@ def test_a_message_that_is_not_finite_is_zeros(slug: str) -> None:
 def test_noise_on_a_coarser_grid_than_a_sensitivity_was_worked_out_for_is_refused() -> None:
     with pytest.raises(InputError, match=r"qdpsgd2: its grid has steps of 1e-09, and that of its noise is coarser"):
         Terms.of(plan("qdpsgd2", grid=1e-9, range=8.0))
+
+
+def test_a_scale_and_a_price_of_ones_own_may_use_numpy() -> None:
+    """Settings that are numbers are arguments of a program; where that cannot be they are constants of it."""
+    own, places = find("dp-dsgd"), network(3, 10, rounds=4, ridge=0.1).arrays.place
+    numpy = replace(own, wire=lambda cfg, place, t: np.sqrt(cfg.clip) * place.noise_at(t))
+    plain = replace(own, wire=lambda cfg, place, t: cfg.clip**0.5 * place.noise_at(t))
+    cfg = own.example.replace(clip=0.3)
+    np.testing.assert_allclose(noise_scales(numpy, cfg, places), noise_scales(plain, cfg, places), rtol=1e-15)
+    by = lambda f: replace(own, cost=lambda cfg, place, t, message: events.Gaussian(f(cfg.clip), 1.0))  # noqa: E731
+    place = jax.tree.map(lambda x: x[0] if np.ndim(x) and np.shape(x)[0] == 3 else x, places)
+    (one,), (two,) = (run_events(by(f), cfg, place) for f in (np.sqrt, lambda c: c**0.5))
+    np.testing.assert_allclose(one.sensitivity, two.sensitivity, rtol=1e-15)

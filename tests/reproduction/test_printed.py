@@ -37,7 +37,7 @@ def test_the_closed_form_is_that_of_the_module() -> None:
     # Σ_t z_t of the printed algorithm, batches of 1 of 4: mean gap Σ c_τ/4, variance of the noise and of the batches
     cfg = find("qdpsgd2").example.replace(scheme="fixed", batch=1, grid=1e-6, range=4096.0, step=0.5, averaging=0.4)
     rounds, own = 12, 0.5
-    setting = make_setting(find("qdpsgd2"), cfg, as_printed=True, noise=0.3, rounds=rounds, self_weight=own, ridge=0.0)
+    setting = make_setting(find("qdpsgd2"), cfg, printed=True, noise=0.3, rounds=rounds, self_weight=own, ridge=0.0)
     first, second = (
         np.concatenate([np.asarray(watch(setting, ATTACKS[0], k, p).seen.messages.z)[:, :, 0].sum(1) for p in range(8)])
         for k in (0, 1)
@@ -129,7 +129,7 @@ def test_the_page_has_a_row_for_every_case() -> None:
 
 def test_printed_versions_that_do_not_exist_are_refused() -> None:
     with pytest.raises(InputError, match="printed"):
-        make_setting(find("gauss-avg-gd"), as_printed=True)
+        make_setting(find("gauss-avg-gd"), printed=True)
     with pytest.raises(InputError, match="claim"):
         make_setting(find("gauss-avg-gd"), claim="paper")
     with pytest.raises(InputError, match="nothing to audit"):

@@ -196,8 +196,8 @@ AROUND = (
         "certificate",
         (
             (
-                "sound = delta is not None and not as_printed and not leaks",
-                "sound = delta is not None and not as_printed",
+                "sound = delta is not None and not printed and not leaks",
+                "sound = delta is not None and not printed",
             ),
         ),
         put=("report.certificate.claims",),
