@@ -137,13 +137,15 @@ def _local(
                         start(pool, kind)
                     yield k, done.result()
             if broken:
+                raise BrokenProcessPool
+        except BaseException as error:
+            for pool in pools:
+                pool.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, BrokenProcessPool):  # also of a process that died between two tasks
                 raise InputError(
                     f"one of {len(pools)} processes was killed, perhaps as memory ran out, or could not start: run it "
                     "again with fewer, such as --engine local:1; what was stored is kept"
-                )
-        except BaseException:
-            for pool in pools:
-                pool.shutdown(wait=False, cancel_futures=True)
+                ) from None
             raise
 
 

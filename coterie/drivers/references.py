@@ -46,7 +46,8 @@ def pooled(layout: Layout) -> np.ndarray:
     with jax.enable_x64(given[0].start.dtype == jnp.float64):
         solve = partial(_pooled, layout.problem)
         how = by_size(given)
-        compiled = kept((_pooled, layout.problem, *how), given, lambda: jax.jit(solve).lower(*given).compile(how))
+        code = _pooled, layout.problem, *sorted(how.items())
+        compiled = kept(code, given, lambda: jax.jit(solve).lower(*given).compile(how))
         return np.asarray(compiled(*given))
 
 

@@ -23,6 +23,7 @@ from coterie.audit.checks import Finding
 from coterie.audit.losses import LOSSES, accepted
 from coterie.audit.matrix import LOAD
 from coterie.audit.setting import make_setting
+from coterie.drivers import compiled
 from coterie.errors import InputError
 from coterie.problems import of_people
 from tests.audit.seeded import FAULTS, Fault
@@ -145,13 +146,18 @@ def put_in(fault: Fault | None) -> Iterator[None]:
             before.append((home, name, getattr(home, name)))
             setattr(home, name, getattr(new, name))
         if fault.check not in HOST:
-            jax.clear_caches()  # what was compiled knows the real ones
+            _forget_programs()  # what was compiled knows the real ones
         yield
     finally:
         for home, name, real in before:
             setattr(home, name, real)
         if fault.check not in HOST:
-            jax.clear_caches()
+            _forget_programs()
+
+
+def _forget_programs() -> None:
+    jax.clear_caches()
+    compiled._KEPT.clear()
 
 
 def _home(place: str, changed: ModuleType) -> tuple[object, object, str]:
