@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Protocol, TypeVar
 
 import jax
@@ -356,8 +356,7 @@ def _everywhere(f: Callable[[Config, Place, Round], T], cfg: Config, places: Pla
 @brief
 def _of_all(f: Callable[[Config, Place, Round], T], cfg: Config, places: Place) -> T:
     one = lambda p, t: jax.tree.map(lambda x: jnp.broadcast_to(x, ()), f(cfg, p, t))  # noqa: E731
-    per_round = lambda p: jax.vmap(lambda t: one(p, t))(jnp.arange(places.rounds))  # noqa: E731
-    return jax.vmap(per_round, (axes(places),))(places)
+    return jax.vmap(lambda p: jax.vmap(partial(one, p))(jnp.arange(places.rounds)), (axes(places),))(places)
 
 
 def _need_reach(algorithm: Algorithm, cfg: Config, places: Place, scale: np.ndarray, bound: float) -> None:

@@ -22,7 +22,7 @@ from jaxtyping import Array
 from coterie.algorithms.base import Config
 from coterie.compiler import Options, of_runs, quickly
 from coterie.drivers.layout import Arrays, Group
-from coterie.drivers.program import Held, LoopCarry, Program
+from coterie.drivers.program import ROOM, Held, LoopCarry, Program
 from coterie.problems import HeldShard
 from coterie.problems.sparse import Sparse
 
@@ -138,8 +138,9 @@ def for_any_length(program: Program) -> Callable[[A], A]:
         place = dataclasses.replace(place, rounds=cast(int, None), shape=shape, horizon=horizon)
         return eqx.tree_at(lambda a: a.place, arrays, place)
 
-    if not program.later or program.room_for(_in_steps(program.slots, SLOTS)):  # models wait in their slots
-        program.slots = _in_steps(program.slots, SLOTS)
+    slots = _in_steps(program.slots, SLOTS)
+    if not program.later or slots * program.judges.size * program.dim <= ROOM:  # models wait in their slots
+        program.slots = slots
     return fit
 
 

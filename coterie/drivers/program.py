@@ -84,18 +84,13 @@ class Program:
         self.rounds: int | Array = rounds
         self.every: int | Array = every
         self.exchange = exchange or Broadcast()
-        self.dtype = layout.arrays.place.start.dtype
+        self.dtype, self.dim = layout.arrays.place.start.dtype, layout.arrays.place.dim
         self.test = None if test is None else (jnp.asarray(test.features, self.dtype), jnp.asarray(test.targets))
         self.slots = -(-rounds // every) + 1
         self.agents = layout.arrays.place.agents
         self.judges = self.judged(self.agents)
-        self.dim = layout.arrays.place.dim
-        self.later = self.slots <= FEW and self.room_for(self.slots)
+        self.later = self.slots <= FEW and self.slots * self.judges.size * self.dim <= ROOM
         self.streams = isinstance(layout.arrays.groups[0].shards, StoredShard)
-
-    def room_for(self, slots: int) -> bool:
-        """Whether the judged models of so many slots may wait until they are measured."""
-        return slots * self.judges.size * self.dim <= ROOM
 
     @staticmethod
     def judged(n: int) -> np.ndarray:
