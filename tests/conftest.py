@@ -143,7 +143,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """What is imported stays, and tracing makes many objects that do too: do not search them for garbage so often."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000)
+    gc.set_threshold(500_000)
 
 
 @pytest.hookimpl(optionalhook=True)

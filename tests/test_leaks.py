@@ -24,19 +24,24 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from coterie.algorithms.laws import Law, Shared
+from coterie.cli import main
+from coterie.data import split
 from coterie.deploy.agreement import read_agreement
 from coterie.deploy.keys import load_party
 from coterie.deploy.pairs import PairSecrets
-from coterie.deploy.party import Records, read_records
+from coterie.deploy.party import Records, Terms, read_records
 from coterie.deploy.shared import SharedParty
 from coterie.deploy.sharing import sealing_key
 from coterie.deploy.sum_agent import SumAgent
 from coterie.deploy.trial import Site, free_ports, sign_trial
+from coterie.experiment import prepare
 from coterie.plan import Plan, validate
 from coterie.sums.party import SumParty
 from tests.deploy import tapped_agent
 from tests.deploy.memory import MemoryLink
+from tests.deploy.recorded_agent import load_draws
 from tests.deploy.shared_house import SharedHouse, SharedSetting, shared_plan
+from tests.deploy.test_process import differ
 from tests.leaks import Search, Secrets, planted_numbers
 
 COLUMNS = {"age": (0.0, 100.0), "pressure": (80.0, 200.0), "bmi": (10.0, 60.0), "dose": (0.0, 3.0)}
@@ -146,9 +151,19 @@ def test_a_simulation_leaves_no_record(tmp_path: Path) -> None:
     assert stat.S_IMODE(programs[0].parent.stat().st_mode) == 0o700
 
 
-def test_a_deployed_party_leaves_and_sends_no_record(tmp_path: Path) -> None:
-    tables = [tmp_path / "ada.csv", tmp_path / "ben.csv"]
-    rows = [write_table(table, seed=k) for k, table in enumerate(tables, 2)]
+def test_a_deployed_party_leaves_and_sends_no_record_and_says_what_a_simulation_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T4 beside it, on what two processes said: round 1 within a grid unit, the answer within 1e-6, the same draws."""
+    both = tmp_path / "both.csv"
+    numbers = write_table(both, seed=2, records=60)  # four fifths of them are for training
+    experiment, (head, *lines) = prepare(plan_of([RECORDS] * 2, both)), both.read_text().splitlines()
+    both.unlink()
+    training, _ = split(experiment.dataset, experiment.plan.data.test_fraction, seed=experiment.plan.data.seed)
+    parts = [training[part] for part in experiment.parts]
+    tables, rows = [tmp_path / "ada.csv", tmp_path / "ben.csv"], [numbers[part] for part in parts]
+    for table, part in zip(tables, parts, strict=True):
+        table.write_text("\n".join([head, *(lines[k] for k in part)]) + "\n")
     parties = [
         {"name": t.stem, "address": f"127.0.0.1:{p}"} for t, p in zip(tables, free_ports(2), strict=True)
     ]  # fmt: skip
@@ -161,6 +176,7 @@ def test_a_deployed_party_leaves_and_sends_no_record(tmp_path: Path) -> None:
     surroundings(tmp_path)
     old.mkdir(parents=True)
     (old / "jit__compute_turn-cache").write_bytes(zlib.compress(rows[0].tobytes()))
+    monkeypatch.setenv("COTERIE_DRAWN", str(tmp_path / "drawn"))
     agents = [
         coterie(
             tmp_path, "agent", str(agreement), "--me", site.name, "--data", str(table), "--keys", str(site.keys),
@@ -190,6 +206,12 @@ def test_a_deployed_party_leaves_and_sends_no_record(tmp_path: Path) -> None:
     page = (Path(__file__).parents[1] / "docs" / "deploy-approval.md").read_text()
     assert {"ledger.db", "log.jsonl", "certificate.json", "report.html"} <= left
     assert [name for name in left if f"`{name}`" not in page] == []  # whoever approves is told of every file
+    terms = Terms.of(plan)
+    drawn = [load_draws(tmp_path / "drawn" / str(agent.pid), terms.rounds) for agent in agents]
+    steps, part = differ(terms, experiment.layout(terms.rounds, terms.priced.shape), drawn, sites)
+    assert steps <= 1
+    assert part <= 1e-6
+    assert main(["verify", str(sites[0].state / "certificate.json"), "--strict"]) == 0
 
 
 @pytest.fixture(scope="module")

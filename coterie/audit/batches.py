@@ -37,6 +37,7 @@ from coterie.drivers.agent import begin, facing, hear, speak
 from coterie.errors import InputError
 from coterie.privacy.events import Event, SampledGaussian
 from coterie.problems import Custom, HeldShard, SolverSettings
+from coterie.problems.records import of_a_batch
 
 __all__ = ["batches", "drawn", "explained"]
 
@@ -149,7 +150,8 @@ def _played(
             heard = neighbours.answer(message, t)
             return hear(algorithm, cfg, place, t, new, facing(heard, weight, memory)), jnp.abs(added) > SEEN
 
-        return jax.lax.scan(step, begin(algorithm, cfg, place, degree), jnp.arange(place.rounds))[1]
+        start = of_a_batch(begin(algorithm, cfg, place, degree), jax.random.key_data(key))
+        return jax.lax.scan(step, start, jnp.arange(place.rounds))[1]
 
     return jax.vmap(one)(keys)
 

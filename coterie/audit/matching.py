@@ -16,6 +16,7 @@ from jaxtyping import Array, PyTree
 
 from coterie.algorithms.base import Grid
 from coterie.errors import InputError
+from coterie.problems.records import of_a_batch
 
 __all__ = ["CLOSE", "flat", "match", "match_grid", "pick"]
 
@@ -78,7 +79,7 @@ def match(say: Callable, draws: tuple[dict, dict], names: list[str], *, loops: i
         All in one place of the program, as a solver compiles for long.
         """
         near, (one, said), ahead, *_ = carry
-        second = k >= looks
+        second = (k >= looks).astype(bool)  # as in the trace before: a weak type would be another
         there = jnp.where((k < last) | said[3], ahead, z)  # what is not said need not be the same: it shows later
         there = jnp.where(second, there, z + small[jnp.minimum(k, looks - 1)])
         jacobian, now = probe(second, there)
@@ -89,7 +90,7 @@ def match(say: Callable, draws: tuple[dict, dict], names: list[str], *, loops: i
         return near.at[k].set(now[0], mode="drop"), (one, said), ahead, there, jacobian, now
 
     near = jnp.zeros((looks, blank[1][0].size), blank[1][0].dtype)
-    seen = jax.lax.fori_loop(0, last + 1, look, (near, blank, z, z, *blank))
+    seen = jax.lax.fori_loop(0, last + 1, look, of_a_batch((near, blank, z, z, *blank), z))
     near, (one, said), _, moved, two, also = seen
     y = said[0]
     use, best, alone = used(one)

@@ -77,15 +77,21 @@ def remember(shard: HeldShard, ask: Callable[[HeldShard], object]) -> Callable[[
 def edge_of(speaks: Callable[[Array], Bool[Array, ""]]) -> Array:
     """The draw above which the agent speaks (∞: it never does, −∞: always)."""
 
-    def halve(_: object, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = ends
-        middle = (low + high) / 2
-        over = speaks(middle)
-        return jnp.where(over, low, middle), jnp.where(over, middle, high)
-
     least, most = jnp.asarray(-FARTHEST), jnp.asarray(FARTHEST)
-    edge = jax.lax.fori_loop(0, HALVINGS, halve, (least, most))[1]
-    return jnp.where(speaks(least), -jnp.inf, jnp.where(speaks(most), edge, jnp.inf))
+
+    def halve(k: Array, known: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        """Ask in the middle; before that at both ends, in the same place, as what is asked compiles for long."""
+        low, high, always, ever = known
+        first, second = k == 0, k == 1
+        middle = (low + high) / 2
+        over = speaks(jnp.where(first, least, jnp.where(second, most, middle)))
+        always, ever = jnp.where(first, over, always), jnp.where(second, over, ever)
+        low, high = jnp.where((k > 1) & ~over, middle, low), jnp.where((k > 1) & over, middle, high)
+        return low, high, always, ever
+
+    no = jnp.array(False)
+    _, edge, always, ever = jax.lax.fori_loop(0, HALVINGS + 2, halve, (least, most, no, no))
+    return jnp.where(always, -jnp.inf, jnp.where(ever, edge, jnp.inf))
 
 
 def bit_weights(laws: dict[str, Law], edges: np.ndarray, moved: np.ndarray | None, sent: np.ndarray) -> np.ndarray:

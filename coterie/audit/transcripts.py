@@ -35,6 +35,7 @@ from coterie.audit.neighbours import Neighbours
 from coterie.audit.silence import bit_weights, edge_of, remember
 from coterie.drivers.agent import begin, facing, greet, hear, speak
 from coterie.problems import HeldShard, Solver
+from coterie.problems.records import of_a_batch
 from coterie.problems.shards import HELD
 
 __all__ = ["Explanation", "Transcripts", "explain", "explainable", "features", "play"]
@@ -129,7 +130,7 @@ def _play(
             return (state, memory, message), (message, sent)
 
         state, memory = begin(algorithm, cfg, place, neighbours.degree)
-        start = (state, memory, greet(algorithm, cfg, place, shard))
+        start = of_a_batch((state, memory, greet(algorithm, cfg, place, shard)), jax.tree.leaves(draws)[0])
         (state, _, _), (messages, sent) = jax.lax.scan(step, start, (jnp.arange(place.rounds), draws))
         return Transcripts(messages, sent, algorithm.estimate(cfg, place, state), draws)
 
@@ -336,7 +337,7 @@ def _explain(
             heard = neighbours.answer(jax.tree.unflatten(structure, [y.reshape(shape)]), t)
             return _hear(algorithm, cfg, place, t, state, memory, heard), row
 
-        start = begin(algorithm, cfg, place, neighbours.degree)
+        start = of_a_batch(begin(algorithm, cfg, place, neighbours.degree), sent)
         (state, _), rounds = jax.lax.scan(step, start, (jnp.arange(place.rounds), messages, sent))
         weight, noise, scale, width, inside, edge = rounds
         return Explanation(weight, noise, scale, width, inside, algorithm.estimate(cfg, place, state), edge)

@@ -24,6 +24,7 @@ __all__ = [
     "clip_factor",
     "lengths",
     "namespace",
+    "of_a_batch",
     "rescale",
     "sound",
 ]
@@ -53,6 +54,16 @@ def sound(x: Array) -> Array:
 def apart(x: T) -> T:
     """The same numbers, made before what uses them: inside a matrix product a GPU's compiler may make them per tile."""
     return jax.lax.optimization_barrier(x)
+
+
+def of_a_batch(numbers: T, x: Array) -> T:
+    """The same numbers, one of each for every x of a batch: what a loop begins with.
+
+    JAX goes over the body of a loop again, and over the loops in it, for whatever turns out to differ in a batch though
+    it began alike. That is half of the time to trace a solver; the compiler takes the selection out.
+    """
+    always = jnp.sum(x) == 0
+    return jax.tree.map(lambda number: jax.lax.select(always, number, number), numbers)
 
 
 def rescale(vectors: Float[Array, "rows d"], norms: Float[Array, " rows"], clip: Array | float | None) -> Array:

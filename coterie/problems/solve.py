@@ -24,6 +24,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from coterie.problems.records import of_a_batch
+
 __all__ = ["MOST_STEPS", "Solver", "SolverSettings", "newton_like", "projected", "quasi_newton", "sure_steps", "surely"]
 
 Vector = Float[Array, " d"]
@@ -182,7 +184,7 @@ def newton_like(
     # One loop, as the gradient is compiled as often as it is written.
     none, one = jnp.zeros_like(solver.x), jnp.ones((), solver.x.dtype)
     start = (solver.x, none, jnp.array(0), solver.inverse, solver.ready, jnp.array(False), one, none, 0 * one)
-    x, _, n, inverse, ready, *_, left = jax.lax.while_loop(open_, step, start)
+    x, _, n, inverse, ready, *_, left = jax.lax.while_loop(open_, step, of_a_batch(start, solver.x))
     return solver.at(x, left, n, inverse=inverse, ready=ready)
 
 
@@ -218,7 +220,7 @@ def quasi_newton(
             return (x2, *value_and_gradient(x2), length, b[4] + 1)
 
         x1 = x - first * direction
-        start = (x1, *value_and_gradient(x1), first, jnp.array(1))
+        start = of_a_batch((x1, *value_and_gradient(x1), first, jnp.array(1)), x1)
         keep_on = lambda b: ~good(b[1], b[2], b[3]) & (b[4] < 25)  # noqa: E731
         x2, f2, g2, length, tries = jax.lax.while_loop(keep_on, shorter, start)
         ok = good(f2, g2, length)
@@ -226,7 +228,7 @@ def quasi_newton(
         return jnp.where(ok, x2, x), jnp.where(ok, f2, f), jnp.where(ok, g2, g), n + tries, pairs, ok
 
     f, g = value_and_gradient(solver.x)
-    start = (solver.x, f, g, jnp.array(1), _no_pairs(solver.x), jnp.array(True))
+    start = of_a_batch((solver.x, f, g, jnp.array(1), _no_pairs(solver.x), jnp.array(True)), solver.x)
     end = jax.lax.while_loop(lambda c: c[5] & (norm(c[2]) > tolerance) & (c[3] < how.max_steps), step, start)
     return solver.at(end[0], norm(end[2]), end[3])
 
@@ -269,7 +271,7 @@ def projected(
     x, one = project(solver.x), jnp.ones((), solver.x.dtype)
     start = (x, x, one, jnp.inf * one, jnp.array(0), smooth * one if bounded else one)
     unfinished = lambda c: (c[3] > tolerance) & (c[4] < 50 * how.max_steps)  # noqa: E731
-    end = jax.lax.while_loop(unfinished, step, start)
+    end = jax.lax.while_loop(unfinished, step, of_a_batch(start, x))
     return solver.at(end[0], end[3], end[4])
 
 
@@ -338,7 +340,7 @@ def surely(
             start = inside(start)
             start = left(start, gradient(start))[0]
         begun = start, start, 0 * start, -jnp.ones((), steps.dtype), jnp.zeros((), start.dtype)
-        _, y, g, k, far_off = jax.lax.while_loop(unfinished, step, begun)
+        _, y, g, k, far_off = jax.lax.while_loop(unfinished, step, of_a_batch(begun, start))
         return left(y, g)[0], far_off, k
 
     if fixed:
@@ -348,5 +350,6 @@ def surely(
     # from what it carries, or the compiler would move all of it out of the loop.
     done = (solver.residual <= tolerance) | (steps == 0)
     still = jnp.where(done, solver.x, start), solver.residual, jnp.zeros((), steps.dtype), done
+    still = of_a_batch(still, solver.x)
     x, reached, k, _ = jax.lax.while_loop(lambda c: ~c[3], lambda c: (*descended(c[0]), jnp.array(True)), still)
     return solver.at(x, reached, k.astype(solver.steps.dtype))

@@ -23,6 +23,7 @@ from coterie.compiler import brief
 from coterie.drivers.layout import host
 from coterie.drivers.references import minimise
 from coterie.problems import Problem, SolverSettings
+from coterie.problems.records import of_a_batch
 
 __all__ = ["AtHome", "at_home", "at_homes", "room"]
 
@@ -67,7 +68,7 @@ def _paths(
                 x = minimise(problem, value, slope, hessian, x, problem.smoothness + ridge, how, tolerance)
                 return x, x
 
-            return jax.lax.scan(step, start, ridges)[1]
+            return jax.lax.scan(step, of_a_batch(start, weight), ridges)[1]
 
         return jax.vmap(path)(weights)
 

@@ -24,10 +24,15 @@ class Recording:
 
     def draw(self, round: int, laws: Mapping[str, Law]) -> dict[str, Any]:
         drawn = SystemSource().draw(round, laws)
-        plain = {k: v.steps if isinstance(v, Grid) else v for k, v in drawn.items()}
-        units = {f"{k}.unit": v.unit for k, v in drawn.items() if isinstance(v, Grid)}
-        np.savez(self.folder / f"draw-{round}.npz", **plain, **units)
+        keep_draws(self.folder, round, drawn)
         return drawn
+
+
+def keep_draws(folder: Path, round: int, drawn: Mapping[str, Any]) -> None:
+    """One round's draws, for `load_draws`."""
+    plain = {k: v.steps if isinstance(v, Grid) else v for k, v in drawn.items()}
+    units = {f"{k}.unit": v.unit for k, v in drawn.items() if isinstance(v, Grid)}
+    np.savez(folder / f"draw-{round}.npz", **plain, **units)
 
 
 def load_draws(folder: Path, rounds: int) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """`coterie` as it is, but everything a party hands to a link is written to a file too: $COTERIE_TAP/PID.
 
-The connections themselves are encrypted, so this is where bytes that leave can be read. With $COTERIE_LEAK=state or
+The connections themselves are encrypted, so this is where bytes that leave can be read. What it draws is kept in
+$COTERIE_DRAWN/PID, where that is set. With $COTERIE_LEAK=state or
 =frame it is a broken twin: a party of secret sums whose records go into its ledger, or into a frame. With =key
 it is one that logs what it shares with its neighbours.
 """
@@ -9,12 +10,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from coterie.algorithms.base import Law
 from coterie.deploy.calls import Calls
 from coterie.deploy.party import Party
 from coterie.deploy.transport import Link
@@ -43,6 +46,22 @@ def tap() -> None:
         await plain(self, Tapped(link), peer)
 
     Calls.converse = converse  # type: ignore[method-assign]
+
+
+def note_draws(folder: Path) -> None:
+    """From now on every draw is kept in a folder too, so that a test can give a simulation the same ones."""
+    from coterie.deploy.noise import SystemSource
+    from tests.deploy.recorded_agent import keep_draws
+
+    plain = SystemSource.draw
+
+    def draw(self: SystemSource, round: int, laws: Mapping[str, Law]) -> dict[str, Any]:
+        drawn = plain(self, round, laws)
+        folder.mkdir(parents=True, exist_ok=True)
+        keep_draws(folder, round, drawn)
+        return drawn
+
+    SystemSource.draw = draw  # type: ignore[method-assign]
 
 
 def records_of(party: Party) -> bytes:
@@ -104,5 +123,7 @@ if __name__ == "__main__":
     from coterie.cli import main
 
     tap()
+    if drawn := os.environ.get("COTERIE_DRAWN"):
+        note_draws(Path(drawn) / str(os.getpid()))
     (LEAKS | {"key": log_secrets})[os.environ.get("COTERIE_LEAK", "")]()
     sys.exit(main())

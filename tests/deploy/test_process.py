@@ -7,6 +7,7 @@ import json
 import sqlite3
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from coterie.deploy.ledger import read
 from coterie.deploy.party import Terms
 from coterie.deploy.trial import Site, Trial, make_trial, start_agent
 from coterie.deploy.watch import read_status
+from coterie.drivers.layout import Layout
 from coterie.drivers.simulate import Run, simulate
 from coterie.errors import InputError
 from coterie.plan import read_plan
@@ -42,14 +44,23 @@ def errors(trial: Trial) -> str:
     return "\n".join((s.data.parent / "errors.txt").read_text() for s in trial.sites)
 
 
-def models(trial: Trial) -> np.ndarray:
-    return np.stack([np.load(s.state / "model.npz")["point"] for s in trial.sites])
+def models(sites: Sequence[Site]) -> np.ndarray:
+    return np.stack([np.load(s.state / "model.npz")["point"] for s in sites])
 
 
-def simulated(trial: Trial) -> tuple[np.ndarray, np.ndarray]:
+def differ(terms: Terms, layout: Layout, drawn: list[list[dict[str, Any]]], sites: Sequence[Site]) -> tuple[int, float]:
+    """How far parties are from a simulation with their draws: grid steps in round 1, and the part of their answers."""
+    messages, expected = simulated(terms, layout, drawn)
+    sent = np.stack([first_integers(site, messages.shape[1]) for site in sites])
+    steps = np.abs(sent - messages / terms.steps.size[: len(sites), :1])
+    found = models(sites)
+    # broken twin: two parties' answers swapped would not pass
+    assert np.abs(found[::-1] - expected).max() > 1e-6 * np.abs(expected).max() or np.allclose(found, found[::-1])
+    return int(np.ceil(steps.max())), float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+def simulated(terms: Terms, layout: Layout, drawn: list[list[dict[str, Any]]]) -> tuple[np.ndarray, np.ndarray]:
     """The simulation's round-1 messages and its answers, with the parties' own draws."""
-    terms = Terms.of(trial.plan)
-    drawn = [load_draws(s.state, terms.rounds) for s in trial.sites]
 
     def column(key: str, floats: bool) -> Any:
         first = drawn[0][0][key]
@@ -58,7 +69,6 @@ def simulated(trial: Trial) -> tuple[np.ndarray, np.ndarray]:
             return np.array(rows)
         return np.array(rows) / first.unit if floats else Grid(np.array(rows), first.unit)
 
-    layout = trial.experiment.layout(terms.rounds, terms.priced.shape)
     run = [Run(0, terms.priced.cfg, terms.priced.noise)]
     replays = [{key: column(key, floats) for key in drawn[0][0]} for floats in (True, False)]
     plain = simulate(
@@ -78,32 +88,30 @@ def _frame(site: Site, round: int) -> bytes:
         return db.execute("SELECT frame FROM release WHERE round = ?", (round,)).fetchone()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
-    [
-        ("algorithm.name=pr-admm", "run.rounds=4", "partition.kind=iid", "partition.agents=2", "graph.kind=path"),
-        pytest.param(("algorithm.name=pr-admm", "run.rounds=4"), marks=pytest.mark.slow),
-        pytest.param(("algorithm.name=dp-dsgd", "graph.kind=complete", "run.rounds=4"), marks=pytest.mark.slow),
-    ],
-    ids=["admm, two", "admm", "sgd"],
+    [("algorithm.name=pr-admm", "run.rounds=4"), ("algorithm.name=dp-dsgd", "graph.kind=complete", "run.rounds=4")],
+    ids=["admm", "sgd"],
 )
 def test_five_processes_are_the_simulation(tmp_path: Path, changes: tuple[str, ...]) -> None:
-    """T4: round 1 within one grid unit, the final iterate within 1e-6, with the same draws."""
+    """T4: round 1 within one grid unit, the final iterate within 1e-6, with the same draws.
+
+    Two processes are asked this every day, by `tests/test_leaks.py`.
+    """
     trial = make_trial(read_plan(CLINICS, list(changes)), tmp_path / "trial")
     codes = wait_all([start_agent(trial.agreement, site, RECORDED) for site in trial.sites])
     assert codes == [0] * len(trial.sites), errors(trial)
-    messages, expected = simulated(trial)
-    found = models(trial)
-    assert np.abs(found - expected).max() <= 1e-6 * np.abs(expected).max()
     terms = Terms.of(trial.plan)
-    for node, site in enumerate(trial.sites):
-        off = np.abs(first_integers(site, messages.shape[1]) - messages[node] / terms.steps.size[node, 0])
-        assert off.max() <= 1
+    layout = trial.experiment.layout(terms.rounds, terms.priced.shape)
+    drawn = [load_draws(s.state, terms.rounds) for s in trial.sites]
+    steps, part = differ(terms, layout, drawn, trial.sites)
+    assert steps <= 1
+    assert part <= 1e-6
+    for site in trial.sites:
         book = read(site.state / "ledger.db")
         assert len(book.rows) == 4
         assert main(["verify", str(site.state / "certificate.json"), "--strict"]) == 0
-    # broken twin: two parties' answers swapped would not pass
-    assert np.abs(found[::-1] - expected).max() > 1e-6 * np.abs(expected).max() or np.allclose(found, found[::-1])
 
 
 @pytest.mark.slow
