@@ -151,9 +151,7 @@ def test_a_simulation_leaves_no_record(tmp_path: Path) -> None:
     assert stat.S_IMODE(programs[0].parent.stat().st_mode) == 0o700
 
 
-def test_a_deployed_party_leaves_and_sends_no_record_and_says_what_a_simulation_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deployed_party_leaves_and_sends_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """T4 beside it, on what two processes said: round 1 within a grid unit, the answer within 1e-6, the same draws."""
     both = tmp_path / "both.csv"
     numbers = write_table(both, seed=2, records=60)  # four fifths of them are for training
