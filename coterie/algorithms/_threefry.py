@@ -7,7 +7,6 @@ done sooner too. On an accelerator, where JAX does the same, JAX itself is calle
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -100,7 +99,7 @@ def _bits(key: Key[Array, ""], count: int, width: int) -> Array:
     return (high.astype(jnp.uint64) << np.uint64(32)) | low.astype(jnp.uint64)
 
 
-@functools.partial(jax.jit, inline=True)  # traced once, not for every draw; the program is the same
+@jax.jit  # traced once, not for every draw and every batch that it is in; the program is the same
 def _hashed(first: Array, second: Array, x: Array, y: Array) -> tuple[Array, Array]:
     """Threefry-2x32 of (x, y) under a key (Salmon, Moraes, Dror, Shaw 2011)."""
     word: Any = np.uint32
