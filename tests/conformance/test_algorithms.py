@@ -13,10 +13,15 @@ from coterie.testing.algorithms import ALGORITHM_CHECKS
 # They solve the same subproblems, which are dear to compile; run every day by their own tests and by the audit.
 LIKE_PVP = ("admm", "dvp", "m-admm", "mr-admm", "pp-admm", "r-admm")
 EVERYDAY = ("protocol", "contract", "cost")  # of them
+# A run with the draws of another is a second program: every day of a solver, random batches, masks, noise that is
+# shared, silence, memory of edges, coordinates, rounding and a release.
+REPLAYED = ("pvp", "dp-dsgd", "sdm", "decor", "ipp-admm", "pr-admm", "priv-rcd", "qdpsgd2", "release")
+BY_REPLAY = ("replay", "first round")
 
 
 def marks(slug: str, check: str) -> tuple[pytest.MarkDecorator, ...]:
-    return (pytest.mark.slow,) if slug in LIKE_PVP and check not in EVERYDAY else ()
+    unlike = check in EVERYDAY if slug in LIKE_PVP else check not in BY_REPLAY or slug in REPLAYED
+    return () if unlike else (pytest.mark.slow,)
 
 
 EACH = [  # those of one algorithm in one worker: they share a recorded run

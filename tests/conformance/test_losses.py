@@ -63,9 +63,7 @@ VARIANTS: dict[str, Problem] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", mostly_slow(VARIANTS, "logistic, in a box", "network, deep", "own", "additive", "penalised")
-)
+@pytest.mark.parametrize("name", mostly_slow(VARIANTS, "logistic, in a box", "network, deep", "own", "additive"))
 def test_what_a_plan_cannot_ask_for_conforms_too(name: str) -> None:
     check_problem(VARIANTS[name])
 

@@ -79,7 +79,7 @@ def clipped(vectors: np.ndarray, clip: float | None) -> np.ndarray:
     return vectors * np.minimum(1, clip / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-300))
 
 
-@pytest.mark.parametrize(("name", "at_once"), mostly_slow(PIECES, ("logistic", 40), ("mlp", 1 << 20), (WILD, 1 << 20)))
+@pytest.mark.parametrize(("name", "at_once"), mostly_slow(PIECES, ("logistic", 40), ("mlp", 1 << 20)))
 def test_the_mean_gradient_of_every_person_is_clipped(
     name: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
@@ -110,7 +110,7 @@ def test_the_mean_gradient_of_every_person_is_clipped(
     assert float(told["value"]) == pytest.approx(own.mean() + 0.05 * x @ x)
 
 
-@pytest.mark.parametrize("name", mostly_slow(EXAMPLES, "logistic", "mlp", WILD))
+@pytest.mark.parametrize("name", mostly_slow(EXAMPLES, "logistic", "mlp"))
 def test_a_person_with_one_record_is_that_record_to_the_last_bit(name: str) -> None:
     problem = EXAMPLES[name]
     features, targets = records(problem, 50)
@@ -165,7 +165,7 @@ class Worlds:
         return float(np.linalg.norm(sums[0] - sums[1]))
 
 
-@pytest.mark.parametrize("name", mostly_slow(["logistic", "softmax", "squared", "mlp", WILD], "softmax", "squared"))
+@pytest.mark.parametrize("name", mostly_slow(["logistic", "softmax", "squared", "mlp", WILD], "softmax"))
 def test_no_person_moves_a_clipped_sum_by_more_than_twice_the_clip(name: str) -> None:
     worlds = Worlds(EXAMPLES[name], CLIP)
     for counts in ((1, 1), (40, 1), (40, 40), (2, 7)):
@@ -200,7 +200,7 @@ def test_a_person_whose_records_cancel_rounds_nobody_away(longest: float, monkey
     assert (moved <= 2 * CLIP * (1 + 1e-9)) == (longest < np.inf)
 
 
-@pytest.mark.parametrize("name", mostly_slow(["logistic", "softmax", "mean", "hinge"], "mean", "hinge"))
+@pytest.mark.parametrize("name", mostly_slow(["logistic", "softmax", "mean", "hinge"], "hinge"))
 def test_replacing_a_person_moves_an_unclipped_sum_by_no_more_than_a_record(name: str) -> None:
     problem = EXAMPLES[name]
     worlds = Worlds(problem, None)

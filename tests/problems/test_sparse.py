@@ -194,9 +194,7 @@ def layouts() -> tuple[Layout, Layout]:
     return made, Layout(plain, made.problem, made.order)
 
 
-@pytest.mark.parametrize(
-    "slug", mostly_slow(["pp-admm", "dp-dsgd", "pr-admm", "ipp-admm"], "pp-admm", "dp-dsgd", "pr-admm")
-)
+@pytest.mark.parametrize("slug", mostly_slow(["pp-admm", "dp-dsgd", "pr-admm", "ipp-admm"], "dp-dsgd", "pr-admm"))
 def test_runs_are_what_they_are_without_lists(slug: str) -> None:
     """A solver, clipped gradients, gradient steps and a test of losses, on padded agents; points and curves."""
     cfg = {
