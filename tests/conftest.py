@@ -1,4 +1,4 @@
-"""What all tests share: compiled programs, kept for the length of a run with all its workers, and the real data."""
+"""What all tests share: compiled programs, kept for all workers and for the next run, and the real data."""
 
 import contextlib
 import gc

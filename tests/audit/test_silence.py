@@ -106,6 +106,6 @@ def test_sparse_vector_of_ipp_admm_is_explained_and_the_printed_test_is_not() ->
             assert not np.isnan(watched.told[0].edge).any()
             excess = np.exp((1 - 2 * world) * watched.ratio) - 1
             assert abs(excess.mean()) < 5 * excess.std() / np.sqrt(len(excess))
-    printed = watch(setting("svt", as_printed=True), ATTACKS[3], 0)
+    printed = watch(setting("svt", printed=True), ATTACKS[3], 0)
     assert printed.told is not None
     assert np.isnan(printed.told[0].edge).all()
