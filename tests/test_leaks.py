@@ -28,6 +28,7 @@ from coterie.cli import main
 from coterie.data import split
 from coterie.deploy.agreement import read_agreement
 from coterie.deploy.keys import load_party
+from coterie.deploy.ledger import read
 from coterie.deploy.pairs import PairSecrets
 from coterie.deploy.party import Records, Terms, read_records
 from coterie.deploy.shared import SharedParty
@@ -155,7 +156,9 @@ def test_a_deployed_party_leaves_and_sends_no_record(tmp_path: Path, monkeypatch
     """T4 beside it, on what two processes said: round 1 within a grid unit, the answer within 1e-6, the same draws."""
     both = tmp_path / "both.csv"
     numbers = write_table(both, seed=2, records=60)  # four fifths of them are for training
-    experiment, (head, *lines) = prepare(plan_of([RECORDS] * 2, both)), both.read_text().splitlines()
+    admm = {"name": "pr-admm"}
+    experiment = prepare(plan_of([RECORDS] * 2, both, algorithm=admm))
+    head, *lines = both.read_text().splitlines()
     both.unlink()
     training, _ = split(experiment.dataset, experiment.plan.data.test_fraction, seed=experiment.plan.data.seed)
     parts = [training[part] for part in experiment.parts]
@@ -165,7 +168,7 @@ def test_a_deployed_party_leaves_and_sends_no_record(tmp_path: Path, monkeypatch
     parties = [
         {"name": t.stem, "address": f"127.0.0.1:{p}"} for t, p in zip(tables, free_ports(2), strict=True)
     ]  # fmt: skip
-    plan = plan_of([RECORDS] * 2, deploy={"parties": parties})
+    plan = plan_of([RECORDS] * 2, deploy={"parties": parties}, algorithm=admm)
     records = [read_records(plan, table) for table in tables]
     agreement, sites = sign_trial(plan, records, tmp_path / "trial")
     for site in sites:
@@ -209,7 +212,9 @@ def test_a_deployed_party_leaves_and_sends_no_record(tmp_path: Path, monkeypatch
     steps, part = differ(terms, experiment.layout(terms.rounds, terms.priced.shape), drawn, sites)
     assert steps <= 1
     assert part <= 1e-6
-    assert main(["verify", str(sites[0].state / "certificate.json"), "--strict"]) == 0
+    for site in sites:
+        assert len(read(site.state / "ledger.db").rows) == terms.rounds
+        assert main(["verify", str(site.state / "certificate.json"), "--strict"]) == 0
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def differ(terms: Terms, layout: Layout, drawn: list[list[dict[str, Any]]], site
     sent = np.stack([first_integers(site, messages.shape[1]) for site in sites])
     steps = np.abs(sent - messages / terms.steps.size[: len(sites), :1])
     found = models(sites)
-    # broken twin: two parties' answers swapped would not pass
+    # broken twin: two parties' answers swapped would not pass, where they are two (a pair's are one: frames differ)
     assert np.abs(found[::-1] - expected).max() > 1e-6 * np.abs(expected).max() or np.allclose(found, found[::-1])
     return int(np.ceil(steps.max())), float(np.abs(found - expected).max() / np.abs(expected).max())
 
