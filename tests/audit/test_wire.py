@@ -158,7 +158,7 @@ def test_50000_runs_of_bytes(slug: str, epsilon: float) -> None:
     assert worlds.mu is not None
     print(f"\n{slug} ε = {epsilon}: μ_LB/μ = {verdict.mu_bound / worlds.mu:.4f}, ε ≥ {verdict.lower_bound:.3f}")
     assert verdict.mu_bound > {1: 0.75, 2: 0.83}.get(epsilon, 0.9) * worlds.mu
-    short = 1.25 if epsilon == 1 else 1.1
+    short = 1.25 if epsilon <= 2 else 1.1  # at 2 a tenth is less than the limits take: it was found by luck
     source = Broken(lambda steps, _: np.rint(steps / short).astype(np.int64))
     assert audit_wire(worlds, 50_000, source=source).violated
 
